@@ -1,0 +1,41 @@
+# make help lists everything.
+GO ?= go
+
+.PHONY: help
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: test
+test: ## every test: the one command that says whether this tree works
+	$(GO) test ./...
+	cd examples/ownapp && $(GO) build -o /dev/null .
+
+.PHONY: check
+check: ## format, vet, staticcheck, import and purity rules
+	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); \
+	 if [ -n "$$unformatted" ]; then echo "not formatted:"; echo "$$unformatted"; exit 1; fi
+	$(GO) vet ./...
+	$(GO) tool staticcheck ./...
+	$(GO) test ./core -run 'Purity|Import'
+
+.PHONY: race
+race: ## every test under the race detector
+	$(GO) test -race ./...
+
+.PHONY: fuzz
+fuzz: ## each fuzz target for a short while (FUZZTIME=10s)
+	$(GO) test ./core/record -run '^$$' -fuzz FuzzCanonical -fuzztime $(or $(FUZZTIME),10s)
+	$(GO) test ./core/record -run '^$$' -fuzz FuzzOpen -fuzztime $(or $(FUZZTIME),10s)
+
+.PHONY: bench
+bench: ## figures of this machine, as JSON lines
+	@LAYOVER_BENCH=1 $(GO) test ./core/embedded -count=1 -run '^TestBench$$' -v | grep '^{'
+
+.PHONY: dev
+dev: ## the server with the example agents, on .layover
+	$(GO) run ./cmd/layover dev
+
+.PHONY: scripts
+scripts: ## rewrite the plays and golden files; look at the diff
+	$(GO) test ./core -run Scripts -update
+	$(GO) test ./core/record -run Golden -update

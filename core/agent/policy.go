@@ -1,0 +1,192 @@
+package agent
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/layover-run/layover/core"
+)
+
+// Disabled switches a bound off where a field's comment allows it.
+const Disabled = -1
+
+// What happens when turns or tool calls run out.
+const (
+	// FinalAnswer asks the model once more, with tools forbidden.
+	FinalAnswer = core.FinalAnswer
+	// FailOnExhaustion fails the run.
+	FailOnExhaustion = core.FailOnExhaustion
+)
+
+// What a response with an unknown tool or bad arguments does. In both cases
+// none of its calls runs.
+const (
+	// ReturnInvalid tells the model what is wrong.
+	ReturnInvalid = core.ReturnInvalid
+	// FailInvalid fails the run.
+	FailInvalid = core.FailInvalid
+)
+
+// Policy bounds one run. Zero fields mean the defaults; a submission can
+// tighten limits and never widen them.
+type Policy struct {
+	// MaxTurns is the number of model responses. Defaults to 12.
+	MaxTurns int
+	// MaxToolCalls is the number of started tool handlers, over all attempts.
+	// Defaults to 24.
+	MaxToolCalls int
+	// MaxDuration is wall clock from the start of the run, waiting included.
+	// Defaults to 24 h, or to 7 days when a tool requires approval.
+	MaxDuration time.Duration
+	// OnExhaustion defaults to FinalAnswer. It is about turns and tool calls;
+	// a run past MaxDuration always fails.
+	OnExhaustion core.Exhaustion
+	// OnInvalidToolCall defaults to ReturnInvalid.
+	OnInvalidToolCall core.InvalidCall
+	// RepeatedFailureLimit is the number of failed calls in a row that fails
+	// the run. Defaults to 3; Disabled switches the bound off.
+	RepeatedFailureLimit int
+	// ToolConcurrency is the number of handlers that run at once. Defaults to 4.
+	ToolConcurrency int
+	// ModelRetries is how often one attempt asks again after a transient
+	// failure of the provider. Defaults to 2; Disabled means none.
+	ModelRetries int
+	// ApprovalExpiry is how long an approval may stay unanswered. Defaults to
+	// the rest of MaxDuration, beyond which it cannot go.
+	ApprovalExpiry time.Duration
+
+	// The fields below are not supported yet: any value but zero is refused
+	// with a *PolicyError.
+
+	TokenBudget             int64  // gross tokens of one run
+	CostBudgetMicroUSD      int64  // millionths of a dollar
+	ContextTokenLimit       int    // tokens of one request
+	CompletionReserveTokens int    // tokens kept back for the final answer
+	KeepRecentTokens        int    // tokens a compaction leaves as they are
+	Compaction              string // off or summarize
+	RunStatus               bool   // show the model what is left of its budgets
+	ToolResultBounds        int    // bytes; fixed at tool.DefaultResultBound
+	BudgetHook              any
+	DrainPolicy             string
+	Price                   any
+}
+
+// PolicyError names the field of a Policy that is refused, and why.
+type PolicyError struct {
+	Field  string
+	Reason string
+}
+
+func (e *PolicyError) Error() string { return fmt.Sprintf("policy field %s: %s", e.Field, e.Reason) }
+
+// The defaults, and ceilings that tell a limit from a slip of the keyboard.
+const (
+	defaultTurns       = 12
+	defaultToolCalls   = 24
+	defaultFailures    = 3
+	defaultConcurrency = 4
+	defaultRetries     = 2
+
+	defaultDuration  = 24 * time.Hour
+	approvalDuration = 7 * 24 * time.Hour
+
+	maxCount       = 100_000
+	maxConcurrency = 1024
+	maxRetries     = 100
+	maxDuration    = 366 * 24 * time.Hour
+)
+
+// resolve fills in the defaults and lists every refused field.
+func (p Policy) resolve(approvals bool) (core.Policy, []error) {
+	var errs []error
+	refuse := func(field, format string, args ...any) {
+		errs = append(errs, &PolicyError{Field: field, Reason: fmt.Sprintf(format, args...)})
+	}
+	for _, field := range p.unsupported() {
+		refuse(field, "not supported yet")
+	}
+	count := func(field string, value, otherwise, ceiling int, canDisable bool) int {
+		switch {
+		case value == 0:
+			return otherwise
+		case value == Disabled && canDisable:
+			return 0
+		case value < 0:
+			refuse(field, "%d is negative", value)
+		case value > ceiling:
+			refuse(field, "%d is over %d", value, ceiling)
+		}
+		return value
+	}
+	duration := func(field string, value, otherwise time.Duration) time.Duration {
+		switch {
+		case value == 0:
+			return otherwise
+		case value < 0:
+			refuse(field, "%s is negative", value)
+		case value > maxDuration:
+			refuse(field, "%s is over %s", value, maxDuration)
+		}
+		return value
+	}
+	lifetime := defaultDuration
+	if approvals {
+		lifetime = approvalDuration
+	}
+	out := core.Policy{
+		MaxTurns:             count("MaxTurns", p.MaxTurns, defaultTurns, maxCount, false),
+		MaxToolCalls:         count("MaxToolCalls", p.MaxToolCalls, defaultToolCalls, maxCount, false),
+		MaxDuration:          duration("MaxDuration", p.MaxDuration, lifetime),
+		OnExhaustion:         p.OnExhaustion,
+		OnInvalidCall:        p.OnInvalidToolCall,
+		RepeatedFailureLimit: count("RepeatedFailureLimit", p.RepeatedFailureLimit, defaultFailures, maxCount, true),
+		ToolConcurrency:      count("ToolConcurrency", p.ToolConcurrency, defaultConcurrency, maxConcurrency, false),
+		ModelRetries:         count("ModelRetries", p.ModelRetries, defaultRetries, maxRetries, true),
+		ApprovalExpiry:       duration("ApprovalExpiry", p.ApprovalExpiry, 0),
+	}
+	switch out.OnExhaustion {
+	case "":
+		out.OnExhaustion = FinalAnswer
+	case FinalAnswer, FailOnExhaustion:
+	default:
+		refuse("OnExhaustion", "%q is neither %q nor %q", out.OnExhaustion, FinalAnswer, FailOnExhaustion)
+	}
+	switch out.OnInvalidCall {
+	case "":
+		out.OnInvalidCall = ReturnInvalid
+	case ReturnInvalid, FailInvalid:
+	default:
+		refuse("OnInvalidToolCall", "%q is neither %q nor %q", out.OnInvalidCall, ReturnInvalid, FailInvalid)
+	}
+	if out.ApprovalExpiry > out.MaxDuration {
+		refuse("ApprovalExpiry", "%s is beyond MaxDuration (%s): the run would be over before", out.ApprovalExpiry, out.MaxDuration)
+	}
+	return out, errs
+}
+
+// unsupported names the fields in use that no stage of the engine honours yet:
+// a limit that is silently not kept would be worse than none.
+func (p Policy) unsupported() []string {
+	var fields []string
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{
+		{"TokenBudget", p.TokenBudget != 0},
+		{"CostBudgetMicroUSD", p.CostBudgetMicroUSD != 0},
+		{"ContextTokenLimit", p.ContextTokenLimit != 0},
+		{"CompletionReserveTokens", p.CompletionReserveTokens != 0},
+		{"KeepRecentTokens", p.KeepRecentTokens != 0},
+		{"Compaction", p.Compaction != ""},
+		{"RunStatus", p.RunStatus},
+		{"ToolResultBounds", p.ToolResultBounds != 0},
+		{"BudgetHook", p.BudgetHook != nil},
+		{"DrainPolicy", p.DrainPolicy != ""},
+		{"Price", p.Price != nil},
+	} {
+		if f.set {
+			fields = append(fields, f.name)
+		}
+	}
+	return fields
+}

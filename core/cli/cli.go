@@ -1,0 +1,174 @@
+// Package cli is the command line as a library: a program that calls Main with
+// its own agents is a complete Layover.
+//
+//	func main() { cli.Main(orders.Agent()) }
+package cli
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/layover-run/layover/core/agent"
+)
+
+// Main runs the command line of this process and exits. The first interrupt
+// lets it finish in order, the second one ends it at once.
+func Main(agents ...*agent.Definition) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-ctx.Done()
+		stop()
+	}()
+	os.Exit(Run(ctx, Env{Args: os.Args[1:], Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv,
+		Agents: agents, Program: programName(os.Args[0])}))
+}
+
+// Env is everything a command line depends on.
+type Env struct {
+	Args   []string // without the program's name
+	Stdin  io.Reader
+	Stdout io.Writer
+	Stderr io.Writer
+	Getenv func(string) string
+	// Agents are what `dev` runs, and whose inputs the help shows.
+	Agents []*agent.Definition
+	// Program is how the reader of a message calls this program. Defaults to
+	// "layover".
+	Program string
+}
+
+// Run executes one command line and returns its exit code.
+func Run(ctx context.Context, env Env) int {
+	if env.Program == "" {
+		env.Program = "layover"
+	}
+	env.Stdout, env.Stderr = &lockedWriter{w: env.Stdout}, &lockedWriter{w: env.Stderr}
+	a := &app{Env: env}
+	root := a.root()
+	root.SetArgs(append([]string{}, env.Args...)) // nil would mean os.Args
+	root.SetIn(env.Stdin)
+	root.SetOut(env.Stdout)
+	root.SetErr(env.Stderr)
+	err := root.ExecuteContext(ctx)
+	var quiet exitCode
+	switch {
+	case err == nil:
+		return int(exitOK)
+	case errors.As(err, &quiet):
+		return int(quiet)
+	case !a.started: // cobra refused the command line before any command ran
+		err = usage("%s", strings.Join(strings.Fields(err.Error()), " "))
+	}
+	f := a.explain(err)
+	_, _ = io.WriteString(env.Stderr, f.line()+"\n")
+	return int(f.code)
+}
+
+// app is one command line: its environment and its global flags.
+type app struct {
+	Env
+	started bool // a command runs: what fails now is not the command line
+
+	json   bool
+	tenant string
+	as     string
+	server string
+	data   string
+}
+
+const about = `Layover runs AI agents that can stop at any moment and go on later.
+
+Start a server with all agents of this program, then give it work:
+
+  %[1]s dev
+  %[2]s`
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "layover",
+		Short:         "Runs AI agents that can stop at any moment and go on later",
+		Long:          fill(about, a.Program, a.exampleSubmit("")),
+		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: a.Program},
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE: a.run(func(*cobra.Command, []string) error {
+			return usage("no command was given")
+		}),
+	}
+	flags := root.PersistentFlags()
+	flags.BoolVar(&a.json, "json", false, "print JSON, one value for each line")
+	flags.StringVar(&a.tenant, "tenant", a.fallback("LAYOVER_TENANT", defaultTenant), "whose conversations; env LAYOVER_TENANT")
+	flags.StringVar(&a.as, "as", a.principal(), "who asks")
+	flags.StringVar(&a.server, "server", a.Getenv("LAYOVER_SERVER"), "the server's address; env LAYOVER_SERVER (default: that of the server that uses the data directory)")
+	flags.StringVar(&a.data, "data", a.fallback("LAYOVER_DATA", defaultData), "the data directory; env LAYOVER_DATA")
+	root.AddCommand(
+		a.devCommand(), a.submitCommand(), a.sendCommand(),
+		a.approvalsCommand(), a.decideCommand("approve"), a.decideCommand("deny"),
+		a.statusCommand(), a.recordsCommand(), a.verifyCommand(),
+		a.abortCommand(), a.resolveCommand(),
+		a.agentsCommand(), a.versionCommand(),
+	)
+	root.CompletionOptions.HiddenDefaultCmd = true
+	return root
+}
+
+// run marks that the command line was understood.
+func (a *app) run(do func(*cobra.Command, []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		a.started = true
+		return do(cmd, args)
+	}
+}
+
+func (a *app) fallback(variable, otherwise string) string {
+	if v := a.Getenv(variable); v != "" {
+		return v
+	}
+	return otherwise
+}
+
+// principal is the default of --as.
+func (a *app) principal() string {
+	for _, variable := range []string{"USER", "LOGNAME", "USERNAME"} {
+		if user := a.Getenv(variable); user != "" {
+			return user + "@local"
+		}
+	}
+	return "anonymous"
+}
+
+// programName is what a reader can type to run this program again. `go run`
+// deletes the binary, so there it is the package that is named.
+func programName(arg0 string) string {
+	if strings.Contains(filepath.ToSlash(arg0), "/go-build") {
+		if info, ok := debug.ReadBuildInfo(); ok && info.Path != "" && info.Path != "command-line-arguments" {
+			return "go run " + info.Path
+		}
+	}
+	if dir, name := filepath.Split(arg0); dir == "" || strings.HasPrefix(dir, string(filepath.Separator)) {
+		return name // found on the path, or by its full name
+	}
+	return arg0
+}
+
+// lockedWriter keeps lines of concurrent writers whole.
+type lockedWriter struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+func (l *lockedWriter) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(b)
+}

@@ -1,0 +1,261 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/layover-run/layover/core/embedded"
+	"github.com/layover-run/layover/core/engine"
+	"github.com/layover-run/layover/core/event"
+	"github.com/layover-run/layover/core/failpoint"
+	"github.com/layover-run/layover/core/journal"
+	"github.com/layover-run/layover/core/model/demo"
+	"github.com/layover-run/layover/functions"
+)
+
+const (
+	// closeRequests is how long open requests may take to end at a stop.
+	closeRequests = 5 * time.Second
+	// closeRuns is how long attempts may take to come to a safe boundary.
+	closeRuns = 20 * time.Second
+)
+
+func (a *app) devCommand() *cobra.Command {
+	var listen string
+	var failpoints bool
+	cmd := a.command("dev [flags]", "Runs everything in this process",
+		`The API, the queues and all agents of this program, with their data in a directory.
+What a killed server leaves behind goes on when it is started again. It shows what
+happens to runs, with --json as events, one for each line.`,
+		a.Program+" dev\n"+a.Program+" dev --listen 127.0.0.1:0 --data /tmp/try --json",
+		cobra.NoArgs, func(cmd *cobra.Command, _ []string) error {
+			if failpoints {
+				return a.listFailpoints()
+			}
+			return a.dev(cmd.Context(), listen)
+		})
+	cmd.Flags().StringVar(&listen, "listen", defaultListen, "address and port to listen on; port 0 takes a free one")
+	cmd.Flags().BoolVar(&failpoints, "list-failpoints", false, "list where LAYOVER_FAILPOINT can kill the process, and exit")
+	return cmd
+}
+
+func (a *app) listFailpoints() error {
+	for _, name := range failpoint.Names() {
+		if !a.json {
+			a.printf("%s\n", name)
+		} else if err := a.printJSON(map[string]string{"failpoint": name}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *app) dev(ctx context.Context, listen string) (err error) {
+	if err := a.checkDev(listen); err != nil {
+		return err
+	}
+	if a.data, err = filepath.Abs(a.data); err != nil {
+		return fail(exitBroken, "dev", "name the data directory with --data", "%v", err)
+	}
+	// Tools keep what belongs to them beside the journal.
+	if err := os.Setenv("LAYOVER_DATA", a.data); err != nil {
+		return usage("--data: %v", err)
+	}
+	socket, err := net.Listen("tcp", listen)
+	if err != nil {
+		return cannotListen(listen, err)
+	}
+	defer socket.Close()
+	log := slog.New(newLogHandler(a.Stderr, !a.json))
+	w := newWatch()
+	rt, err := embedded.Open(a.data, embedded.Config{Agents: a.Agents, Model: demo.New(), Log: log, OnBatch: w.onBatch})
+	if err != nil {
+		return a.cannotOpen(err)
+	}
+	url := "http://" + socket.Addr().String()
+	if err := a.announce(url); err != nil {
+		return errors.Join(err, rt.Close(ctx))
+	}
+	defer a.forget(url)
+
+	watching := make(chan struct{})
+	go func() {
+		defer close(watching)
+		w.run(rt.Admit().Admitter(), a.showEvent, log)
+	}()
+	err = serve(ctx, socket, rt.Handler(), log)
+	if !a.json {
+		a.printf("stopping; what is not done goes on at the next start\n")
+	}
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeRuns)
+	defer cancel()
+	closeErr := rt.Close(closing)
+	w.stop()
+	<-watching
+	return errors.Join(err, closeErr)
+}
+
+func (a *app) checkDev(listen string) error {
+	if len(a.Agents) == 0 {
+		return usage("this program has no agents")
+	}
+	host, _, err := net.SplitHostPort(listen)
+	if err != nil {
+		return usage("--listen %q is not an address and a port, such as %s", listen, defaultListen)
+	}
+	ip, err := netip.ParseAddr(host)
+	if !strings.EqualFold(host, "localhost") && (err != nil || !ip.Unmap().IsLoopback()) {
+		f := usage("--listen %q is not only for this machine: a bearer token is required and not supported yet", listen)
+		f.todo = "listen on " + defaultListen
+		return f
+	}
+	if err := failpoint.Arm(); err != nil {
+		return usage("%v", err)
+	}
+	return nil
+}
+
+func cannotListen(listen string, err error) error {
+	_, port, _ := net.SplitHostPort(listen)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fail(exitBroken, "dev", "stop the other program, it may be another dev, or take a free port with --listen 127.0.0.1:0",
+			"port %s is in use", port)
+	}
+	return fail(exitBroken, "dev", "choose another address with --listen", "cannot listen on %s: %v", listen, err)
+}
+
+func (a *app) cannotOpen(err error) error {
+	switch {
+	case errors.Is(err, journal.ErrInUse):
+		return fail(exitRefused, "dev", "stop the other server, or use another directory with --data", "%v", err)
+	case errors.Is(err, journal.ErrNewer):
+		return fail(exitRefused, "dev", "upgrade this program, or use another directory with --data", "%v", err)
+	}
+	return fail(exitBroken, "dev", "check the agents of this program and the directory "+a.data, "%v", err)
+}
+
+// serve answers requests until ctx ends, and then lets the open ones end.
+func serve(ctx context.Context, socket net.Listener, handler http.Handler, log *slog.Logger) error {
+	requests, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	srv := &http.Server{
+		Handler:           handler,
+		ReadHeaderTimeout: 10 * time.Second,
+		ReadTimeout:       2 * functions.MaxWait, // it also ends requests that wait
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    64 << 10,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		BaseContext:       func(net.Listener) context.Context { return requests },
+	}
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(socket) }()
+	select {
+	case err := <-served:
+		return fail(exitBroken, "dev", "start it again", "the server stopped: %v", err)
+	case <-ctx.Done():
+	}
+	cancel() // requests that wait answer with what is known; commands go on
+	ending, stop := context.WithTimeout(context.WithoutCancel(ctx), closeRequests)
+	defer stop()
+	if err := srv.Shutdown(ending); err != nil {
+		return srv.Close()
+	}
+	return nil
+}
+
+// announce tells people and other commands where the server is.
+func (a *app) announce(url string) error {
+	raw, err := json.Marshal(serverFile{URL: url, PID: os.Getpid()})
+	if err != nil {
+		return err
+	}
+	path := serverPath(a.data)
+	if err := os.WriteFile(path+".new", append(raw, '\n'), 0o600); err != nil {
+		return fail(exitBroken, "dev", "check the directory", "%v", err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		return fail(exitBroken, "dev", "check the directory", "%v", err)
+	}
+	if a.json {
+		return a.printJSON(map[string]any{"url": url, "data": a.data, "pid": os.Getpid()})
+	}
+	a.banner(url)
+	return nil
+}
+
+// forget removes the announcement, unless a later server has its own there.
+func (a *app) forget(url string) {
+	if runningServer(a.data) == url {
+		_ = os.Remove(serverPath(a.data))
+	}
+}
+
+func (a *app) banner(url string) {
+	names := make([]string, len(a.Agents))
+	approval := false
+	for i, d := range a.Agents {
+		names[i] = d.Name()
+		for _, t := range d.Engine().Facts.Tools {
+			approval = approval || t.Approval
+		}
+	}
+	program := a.remote()
+	commands := []string{submitLine(program, a.Agents[0], "demo") + " --wait=parked"}
+	if len(a.Agents) > 1 {
+		commands = append(commands, submitLine(program, a.Agents[1], "demo2")+" --wait")
+	} else {
+		commands = append(commands, program+" status demo")
+	}
+	if approval {
+		commands = append(commands, program+" approvals")
+	} else {
+		commands = append(commands, program+" records demo")
+	}
+	a.printf("layover is ready\n")
+	a.table([][]string{
+		{"  url", url},
+		{"  data", show(a.data, 0)},
+		{"  model", "demo: it answers by rules, no account is needed"},
+		{"  agents", strings.Join(names, ", ")},
+	})
+	a.printf("\ntry in another terminal:\n  %s\n\nwhat happens to runs:\n", strings.Join(commands, "\n  "))
+}
+
+// remote is the program with what another terminal needs to find this server.
+func (a *app) remote() string {
+	here, err := filepath.Abs(defaultData)
+	if err == nil && here == a.data {
+		return a.Program
+	}
+	return a.Program + " --data " + event.Quote(a.data)
+}
+
+// showEvent prints one event of a run.
+func (a *app) showEvent(lane journal.Lane, e event.Event) {
+	if a.json {
+		_ = a.printJSON(e) // nobody reads
+		return
+	}
+	e.At = e.At.Local()
+	command := a.remote()
+	if lane.Tenant != defaultTenant {
+		command += " --tenant " + event.Quote(lane.Tenant)
+	}
+	if line := event.Line(e, command); line != "" {
+		a.printf("%s\n", line)
+	}
+}
+
+var _ records = (*engine.Admitter)(nil)

@@ -1,0 +1,202 @@
+// Package embedded is the whole of Layover in one process: the SQLite journal,
+// a queue in memory, and the same admit, attempt and settle handlers that run
+// on functions, fed with the same events.
+//
+// A program that links it needs no service, no key and no account:
+//
+//	rt, err := embedded.Open(".layover", embedded.Config{Agents: agents, Model: model})
+//	receipt, err := rt.Submit(ctx, engine.SubmitRequest{…})
+//	progress, err := rt.Await(ctx, "local", receipt.Submission, engine.UntilSettled)
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/layover-run/layover/core/agent"
+	"github.com/layover-run/layover/core/engine"
+	"github.com/layover-run/layover/core/journal"
+	"github.com/layover-run/layover/core/journal/sqlitejournal"
+	"github.com/layover-run/layover/core/model"
+	"github.com/layover-run/layover/core/queue/memqueue"
+	"github.com/layover-run/layover/core/record"
+	"github.com/layover-run/layover/functions"
+)
+
+// Config configures an embedded runtime. Agents and Model are required.
+type Config struct {
+	// Agents this process can run.
+	Agents []*agent.Definition
+	// Bindings are agents with a model of their own.
+	Bindings []*agent.Binding
+	// Model answers for Agents.
+	Model model.Model
+	// Concurrency bounds the attempts that run at once. Defaults to 128. A
+	// parked run holds no place.
+	Concurrency int
+	// AttemptTimeout is how long one attempt lives before it yields to the
+	// next. Defaults to 15 minutes; no tool's time-out may be longer.
+	AttemptTimeout time.Duration
+	// Sweep is how often due lanes are looked for. Defaults to 1 s.
+	Sweep time.Duration
+	// Log defaults to slog.Default.
+	Log *slog.Logger
+	// OnBatch observes every batch appended here, after it is durable. It must
+	// not block.
+	OnBatch func(journal.Lane, record.Batch)
+}
+
+// Runtime is an open data directory with everything that works on it.
+type Runtime struct {
+	store    *sqlitejournal.Journal
+	wakes    *memqueue.Queue
+	admit    *functions.Admit
+	attempt  *functions.Attempt
+	settle   *functions.Settle
+	settler  *engine.Settler
+	cfg      Config
+	cancel   context.CancelFunc
+	draining chan struct{} // closed when no new attempt may start
+	workers  sync.WaitGroup
+	work     sync.WaitGroup
+	once     sync.Once
+	closeErr error
+}
+
+// Open opens or creates a data directory and goes on with everything that
+// waits in it. The directory belongs to one process at a time: a second one
+// gets journal.ErrInUse, and a directory of a newer version journal.ErrNewer.
+func Open(dir string, c Config) (*Runtime, error) {
+	if c.Concurrency <= 0 {
+		c.Concurrency = 128
+	}
+	if c.AttemptTimeout <= 0 {
+		c.AttemptTimeout = 15 * time.Minute
+	}
+	if c.Sweep <= 0 {
+		c.Sweep = time.Second
+	}
+	if c.Log == nil {
+		c.Log = slog.Default()
+	}
+	registry, err := engine.NewRegistry(c.AttemptTimeout, definitions(c)...)
+	if err != nil {
+		return nil, err
+	}
+	store, err := sqlitejournal.Open(dir)
+	if err != nil {
+		return nil, fmt.Errorf("embedded: open %s: %w", dir, err)
+	}
+	rt := &Runtime{store: store, wakes: memqueue.New(), cfg: c, draining: make(chan struct{})}
+	if err := rt.assemble(registry); err != nil {
+		return nil, errors.Join(err, store.Close())
+	}
+	rt.run()
+	return rt, nil
+}
+
+func definitions(c Config) []engine.Definition {
+	var defs []engine.Definition
+	for _, a := range c.Agents {
+		defs = append(defs, a.Bind(c.Model).Engine())
+	}
+	for _, b := range c.Bindings {
+		defs = append(defs, b.Engine())
+	}
+	return defs
+}
+
+func (rt *Runtime) assemble(registry *engine.Registry) error {
+	cfg := engine.Config{
+		Journal: rt.store, Queue: rt.wakes, Boot: rt.store.Boot(), AttemptTimeout: rt.cfg.AttemptTimeout,
+		Log: rt.cfg.Log, OnBatch: rt.cfg.OnBatch,
+	}
+	admitter, err := engine.NewAdmitter(cfg, registry.Manifest())
+	if err != nil {
+		return err
+	}
+	attempter, err := engine.NewAttempter(cfg, registry)
+	if err != nil {
+		return err
+	}
+	if rt.settler, err = engine.NewSettler(cfg); err != nil {
+		return err
+	}
+	rt.admit = functions.NewAdmit(admitter, functions.AdmitOptions{Log: rt.cfg.Log})
+	rt.attempt = functions.NewAttempt(attempter, rt.cfg.Log)
+	rt.settle = functions.NewSettle(rt.settler, rt.cfg.Log)
+	return nil
+}
+
+// Admit is the admit function.
+func (rt *Runtime) Admit() *functions.Admit { return rt.admit }
+
+// Handler serves the HTTP API, for loopback use.
+func (rt *Runtime) Handler() http.Handler {
+	return functions.NewAPI(rt.admit, functions.APIOptions{LoopbackOnly: true})
+}
+
+// Boot identifies this opening of the data directory.
+func (rt *Runtime) Boot() string { return rt.store.Boot() }
+
+// Writes counts the rows written since Open.
+func (rt *Runtime) Writes() int64 { return rt.store.Writes() }
+
+// Submit accepts work as a queue message would bring it.
+func (rt *Runtime) Submit(ctx context.Context, r engine.SubmitRequest) (engine.Receipt, error) {
+	if r.Tenant == "" {
+		r.Tenant = "local"
+	}
+	if r.Principal == "" {
+		r.Principal = "anonymous"
+	}
+	return rt.admit.Admitter().Submit(ctx, r)
+}
+
+// Await waits until a submission has come as far as asked, or ctx ends; it
+// then says where the submission stands. Ending ctx only stops the waiting.
+func (rt *Runtime) Await(ctx context.Context, tenant, submission string, until engine.Until) (engine.Progress, error) {
+	return rt.admit.Admitter().Await(ctx, tenant, submission, until)
+}
+
+// Decide answers an approval.
+func (rt *Runtime) Decide(ctx context.Context, r engine.DecisionRequest) (engine.Decision, error) {
+	return rt.admit.Admitter().Decide(ctx, r)
+}
+
+// Quiet waits until nothing is due or under way: every lane is idle or parked
+// for later. It is for tests and orderly shutdowns.
+func (rt *Runtime) Quiet(ctx context.Context) error {
+	for {
+		due, err := rt.store.Due(ctx, time.Now().Add(rt.cfg.AttemptTimeout), 1)
+		if err != nil || len(due) == 0 {
+			return err
+		}
+		if _, err := rt.store.Watch(ctx, due[0].Lane, due[0]); err != nil {
+			return err
+		}
+	}
+}
+
+// Close lets running attempts come to a safe boundary, as long as ctx allows,
+// and closes the store. What did not end goes on at the next Open.
+func (rt *Runtime) Close(ctx context.Context) error {
+	rt.once.Do(func() {
+		close(rt.draining)
+		rt.cancel()
+		rt.workers.Wait()
+		idle := make(chan struct{})
+		go func() { rt.work.Wait(); close(idle) }()
+		select {
+		case <-idle:
+		case <-ctx.Done():
+		}
+		rt.closeErr = rt.store.Close()
+	})
+	return rt.closeErr
+}

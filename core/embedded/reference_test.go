@@ -1,0 +1,197 @@
+package embedded_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/layover-run/layover/core/agent"
+	"github.com/layover-run/layover/core/embedded"
+	"github.com/layover-run/layover/core/engine"
+	"github.com/layover-run/layover/core/model"
+	"github.com/layover-run/layover/core/record"
+	"github.com/layover-run/layover/core/tool"
+)
+
+type lookIn struct {
+	Order string `json:"order"`
+}
+
+type lookOut struct {
+	Cents int `json:"cents"`
+}
+
+// referenceAgent makes run W: three turns, one tool call in each of the first
+// two, nothing to wait for.
+func referenceAgent() *agent.Definition {
+	look := tool.New("look", "Looks an order up.", func(context.Context, lookIn) (lookOut, error) { return lookOut{4900}, nil }, tool.Readonly())
+	return agent.MustDefine[lookIn, string]("reference", agent.Config[lookIn]{
+		Instructions: agent.Text[lookIn]("Look the order up twice, then answer."),
+		Tools:        []*tool.Tool{look},
+	})
+}
+
+// instant answers at once: a call for the first two requests of a run, then text.
+type instant struct{}
+
+func (instant) Stream(_ context.Context, req *model.Request, emit func(model.Part) error) error {
+	turn := 0
+	for i := len(req.Messages) - 1; i >= 0 && req.Messages[i].Role != record.User; i-- {
+		if req.Messages[i].Role == record.Assistant {
+			turn++
+		}
+	}
+	parts := []model.Part{model.Start{Provider: "test", Model: "instant"}, model.TextDelta{Text: "All done."}, model.Finish{Reason: model.Stop, Raw: "stop"}}
+	if turn < 2 {
+		parts = []model.Part{model.Start{Provider: "test", Model: "instant"}, model.ToolCallStart{ID: fmt.Sprint("call-", turn), Tool: "look"},
+			model.ToolArgsDelta{JSON: `{"order":"A-1001"}`}, model.ToolCallEnd{}, model.Finish{Reason: model.ToolCalls, Raw: "tool_use"}}
+	}
+	for _, p := range parts {
+		if err := emit(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func openReference(t testing.TB) *embedded.Runtime {
+	t.Helper()
+	rt, err := embedded.Open(t.TempDir(), embedded.Config{Agents: []*agent.Definition{referenceAgent()}, Model: instant{},
+		Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := rt.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return rt
+}
+
+func runReference(ctx context.Context, rt *embedded.Runtime) error {
+	r, err := rt.Submit(ctx, engine.SubmitRequest{Agent: "reference", Input: []byte(`{"order":"A-1001"}`)})
+	if err != nil {
+		return err
+	}
+	p, err := rt.Await(ctx, "local", r.Submission, engine.UntilSettled)
+	if err != nil {
+		return err
+	}
+	if p.Status != "completed" || p.Turns != 3 {
+		return fmt.Errorf("%s after %d turns", p.Status, p.Turns)
+	}
+	return nil
+}
+
+// Run W makes at most 12 journal writes, counted at the SQL statement.
+func TestReferenceRunWrites(t *testing.T) {
+	rt := openReference(t)
+	ctx := context.Background()
+	const runs = 5
+	for range runs {
+		if err := runReference(ctx, rt); err != nil {
+			t.Fatal(err)
+		}
+	}
+	quiet(t, rt)
+	if got := rt.Writes(); got > 12*runs {
+		t.Errorf("%d runs made %d writes, want at most %d", runs, got, 12*runs)
+	}
+}
+
+// quiet waits until every lane is idle.
+func quiet(t *testing.T, rt *embedded.Runtime) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := rt.Quiet(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestBench prints the figures of `make bench` as JSON lines.
+func TestBench(t *testing.T) {
+	if os.Getenv("LAYOVER_BENCH") == "" {
+		t.Skip("figures only: run `make bench`, or set LAYOVER_BENCH=1")
+	}
+	rt := openReference(t)
+	ctx := context.Background()
+	for range 200 {
+		if err := runReference(ctx, rt); err != nil {
+			t.Fatal(err)
+		}
+	}
+	alone := make([]time.Duration, 500)
+	for i := range alone {
+		began := time.Now()
+		if err := runReference(ctx, rt); err != nil {
+			t.Fatal(err)
+		}
+		alone[i] = time.Since(began)
+	}
+	slices.Sort(alone)
+	figure("W sqlite FULL p50 alone", ms(alone[len(alone)/2]), "ms")
+	figure("W sqlite FULL p99 alone", ms(alone[len(alone)*99/100]), "ms")
+	for _, clients := range []int{8, 32, 128} {
+		const each = 3 * time.Second
+		began, cpu, before := time.Now(), cpuTime(t), rt.Writes()
+		var done sync.WaitGroup
+		counts := make([]int, clients)
+		for i := range clients {
+			done.Add(1)
+			go func() {
+				defer done.Done()
+				for time.Since(began) < each {
+					if err := runReference(ctx, rt); err != nil {
+						t.Error(err)
+						return
+					}
+					counts[i]++
+				}
+			}()
+		}
+		done.Wait()
+		wall, total := time.Since(began), 0
+		for _, n := range counts {
+			total += n
+		}
+		name := fmt.Sprintf("W sqlite FULL at %d", clients)
+		figure(name, float64(total)/wall.Seconds(), "runs/s")
+		figure(name+", CPU", (cpuTime(t)-cpu).Seconds()/float64(total)*1000, "s per 1000 runs")
+		figure(name+", writes", float64(rt.Writes()-before)/float64(total), "per run")
+	}
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		t.Fatal(err)
+	}
+	figure("peak RSS", float64(usage.Maxrss)/1024, "MB")
+}
+
+func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+func figure(name string, value float64, unit string) {
+	line, err := json.Marshal(map[string]any{"name": name, "value": float64(int(value*100+0.5)) / 100, "unit": unit})
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(string(line))
+}
+
+func cpuTime(t *testing.T) time.Duration {
+	t.Helper()
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}

@@ -1,0 +1,366 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/layover-run/layover/core"
+	"github.com/layover-run/layover/core/journal"
+	"github.com/layover-run/layover/core/model"
+	"github.com/layover-run/layover/core/queue"
+)
+
+// Attempter works on lanes: one call of Attempt is one attempt.
+type Attempter struct {
+	cfg      Config
+	registry *Registry
+}
+
+// NewAttempter needs the definitions it can run.
+func NewAttempter(cfg Config, registry *Registry) (*Attempter, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	return &Attempter{cfg: cfg, registry: registry}, nil
+}
+
+// Ended says how an attempt went.
+type Ended string
+
+// The ends of an attempt.
+const (
+	NotClaimed Ended = "not-claimed" // a live owner, or nothing to do
+	ParkedLane Ended = "parked"
+	IdleLane   Ended = "idle"
+	Yielded    Ended = "yielded"
+	HandedOver Ended = "settled" // a terminal record waits for settle
+	FencedOff  Ended = "fenced"  // a newer attempt owns the lane
+)
+
+// Attempt claims a lane and works on it until it settles, parks, yields, or
+// ctx ends. A lane with a live owner or without work is left alone. An error
+// means the attempt died: the end of its lease, or the next boot, repairs it.
+func (at *Attempter) Attempt(ctx context.Context, lane journal.Lane) (Ended, error) {
+	for {
+		ended, err := at.once(ctx, lane)
+		if !errors.Is(err, errRestart) {
+			return ended, err
+		}
+	}
+}
+
+func (at *Attempter) once(ctx context.Context, lane journal.Lane) (Ended, error) {
+	now := at.cfg.Now()
+	fpClaimBefore.Hit()
+	head, err := at.cfg.Journal.Claim(ctx, journal.ClaimRequest{
+		Lane: lane, Owner: at.cfg.NewID(), Boot: at.cfg.Boot, Now: now, Lease: now.Add(at.cfg.AttemptTimeout),
+	})
+	if errors.Is(err, journal.ErrNotClaimable) {
+		return NotClaimed, nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("engine: claim %s: %w", lane.Conversation, err)
+	}
+	fpClaimAfter.Hit()
+	a := &attempt{
+		cfg: at.cfg, registry: at.registry, lane: lane, head: head, end: now.Add(at.cfg.AttemptTimeout),
+		facts: make(chan core.Fact, 64),
+		desk: core.NewDesk(core.AttemptInfo{
+			ID: head.Owner, Boot: at.cfg.Boot, Epoch: head.Epoch, Settled: head.Settled, Version: head.Version,
+			Exclusive: at.cfg.Boot != "",
+		}),
+	}
+	return a.run(ctx)
+}
+
+// attempt is one claim of one lane. One goroutine, the caller of run, owns the
+// state, the desk and the journal.
+type attempt struct {
+	cfg      Config
+	registry *Registry
+	lane     journal.Lane
+	head     journal.Head // as claimed
+	end      time.Time    // of the invocation
+	state    *core.State
+	desk     *core.Desk
+	facts    chan core.Fact
+	payloads payloads
+	planned  time.Time // the clock of the plan in hand
+
+	effects  context.Context // of the running effects
+	stop     context.CancelFunc
+	running  sync.WaitGroup
+	unclear  bool      // a write whose answer never came: write nothing more (F7)
+	stopped  time.Time // when the effects were told to end
+	handlers handlers
+	request  *model.Request // prepared, for the next model call
+}
+
+func (a *attempt) run(ctx context.Context) (Ended, error) {
+	state, err := fold(ctx, a.cfg.Journal, a.lane)
+	if err != nil {
+		return "", err
+	}
+	if state.Epoch > a.head.Epoch {
+		return FencedOff, nil
+	}
+	a.state = state
+	a.effects, a.stop = context.WithDeadline(context.WithoutCancel(ctx), a.end.Add(-core.YieldMargin))
+	defer a.stop()
+	watching, unwatch := context.WithCancel(ctx)
+	defer unwatch()
+	go a.watch(watching)
+	// What is under way is carried to a safe boundary even when ctx ends: the
+	// end is a fact for the core, not a reason for half a step.
+	durable := context.WithoutCancel(ctx)
+	ended, err := a.loop(durable, ctx)
+	unwatch()
+	switch {
+	case errors.Is(err, journal.ErrFenced):
+		a.handInLate(durable)
+		return FencedOff, nil
+	case err != nil && !errors.Is(err, errRestart):
+		if a.abandon() && !a.unclear {
+			a.giveBack(durable)
+		}
+	}
+	return ended, err
+}
+
+// giveBack releases the lane of an attempt that failed with everything known
+// and nothing running, so that it need not wait for the end of the lease.
+func (a *attempt) giveBack(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, a.cfg.CleanupTimeout)
+	defer cancel()
+	err := a.cfg.Journal.Park(ctx, journal.ReleaseRequest{Lane: a.lane, Epoch: a.head.Epoch, Owner: a.head.Owner, To: journal.Ready,
+		Due: a.cfg.Now().Add(retryFailed), Drained: a.state.Cursor})
+	if err != nil {
+		a.cfg.Log.Warn("lane not given back; its lease ends by itself", "conversation", a.lane.Conversation, "error", err)
+	}
+}
+
+// retryFailed is when a lane is looked at again after its attempt failed.
+const retryFailed = 30 * time.Second
+
+// loop is the interpreter: plan, append, fold, start, rest. until only says
+// when the attempt should come to an end.
+func (a *attempt) loop(ctx, until context.Context) (Ended, error) {
+	done := until.Done()
+	for {
+		plan, err := a.next()
+		if err != nil {
+			return "", err
+		}
+		if len(plan.Append) > 0 {
+			if err := a.append(ctx, plan.Append); err != nil {
+				return "", err
+			}
+		}
+		for _, e := range plan.Then {
+			a.start(e)
+		}
+		if len(plan.Append) > 0 {
+			continue
+		}
+		switch plan.Rest.Kind {
+		case core.RestDone:
+			a.send(ctx, queue.Settle, 0)
+			return HandedOver, nil
+		case core.RestPark, core.RestYield:
+			ended, err := a.release(ctx, plan.Rest)
+			if err != nil || ended != "" {
+				return ended, err
+			}
+			core.Note(a.desk, core.Woken{})
+			continue
+		}
+		if err := a.wait(done, plan.Rest.Wake); err != nil {
+			return "", err
+		}
+		if done != nil && until.Err() != nil {
+			core.Note(a.desk, core.Cancelled{})
+			done = nil
+		}
+	}
+}
+
+// next asks the core. A panic there is a defect of the transitions: the attempt
+// dies with it and leaves the log as it was.
+func (a *attempt) next() (plan core.Plan, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("engine: the transitions of %s panicked: %v", a.lane.Conversation, v)
+		}
+	}()
+	var spec *core.Spec
+	if agent, _, ok := core.Wanted(a.state, a.desk); ok {
+		if d := a.registry.definition(agent); d != nil {
+			spec = &d.Spec
+		}
+	}
+	a.planned = a.cfg.Now()
+	return core.Next(spec, a.state, a.desk, core.Clock{Now: a.planned, InvocationEnd: a.end, LongestInvocation: a.cfg.longest()}), nil
+}
+
+// wait takes every fact that is ready, and at least one, unless the time to ask
+// again or the end of the context comes first. An effect that does not end
+// when it is told to, or outlives the invocation, is a leak: the attempt dies
+// and its call stays prepared (D-26).
+func (a *attempt) wait(done <-chan struct{}, wake time.Time) error {
+	select {
+	case f := <-a.facts:
+		core.Note(a.desk, f)
+		a.noteReady()
+		return nil
+	default:
+	}
+	limit := a.end
+	if !a.stopped.IsZero() {
+		if cleanup := a.stopped.Add(a.cfg.CleanupTimeout); cleanup.Before(limit) {
+			limit = cleanup
+		}
+	}
+	if wake.IsZero() || limit.Before(wake) {
+		wake = limit
+	}
+	timer := time.NewTimer(wake.Sub(a.cfg.Now()))
+	defer timer.Stop()
+	select {
+	case f := <-a.facts:
+		core.Note(a.desk, f)
+		a.noteReady()
+	case <-done:
+	case <-timer.C:
+		if !a.cfg.Now().Before(limit) {
+			return fmt.Errorf("engine: %s: calls %v did not end when they had to", a.lane.Conversation, a.desk.Running())
+		}
+	}
+	return nil
+}
+
+func (a *attempt) noteReady() {
+	for {
+		select {
+		case f := <-a.facts:
+			core.Note(a.desk, f)
+		default:
+			return
+		}
+	}
+}
+
+// stopAt cancels every running effect.
+func (a *attempt) stopAt(now time.Time) {
+	a.stopped = now
+	a.stop()
+}
+
+// release gives the lane back. An empty Ended with no error means it was
+// refused: something arrived, look again and go on.
+func (a *attempt) release(ctx context.Context, rest core.Rest) (Ended, error) {
+	r := journal.ReleaseRequest{
+		Lane: a.lane, Epoch: a.head.Epoch, Owner: a.head.Owner, To: journal.Parked, Due: rest.Due,
+		Version: rest.Version, Drained: a.state.Cursor,
+	}
+	ended := ParkedLane
+	switch {
+	case rest.Kind == core.RestYield:
+		r.To, r.Due, ended = journal.Ready, a.cfg.Now().Add(a.cfg.Grace), Yielded
+	case rest.Due.IsZero():
+		r.To, ended = journal.Idle, IdleLane
+	}
+	fpParkBefore.Hit()
+	ctx, cancel := context.WithTimeout(ctx, a.cfg.CleanupTimeout)
+	defer cancel()
+	for wait := 5 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		err := a.cfg.Journal.Park(ctx, r)
+		switch {
+		case err == nil, errors.Is(err, journal.ErrFenced):
+			fpParkAfter.Hit()
+			if rest.Kind == core.RestYield {
+				a.send(ctx, queue.Attempt, 0)
+			}
+			return ended, nil
+		case errors.Is(err, journal.ErrRefused):
+			return "", nil
+		case ctx.Err() != nil:
+			a.unclear = true
+			return "", fmt.Errorf("engine: release %s stayed unclear: %w", a.lane.Conversation, err)
+		}
+		time.Sleep(wait)
+	}
+}
+
+// send wakes a function. A lost wake is repaired by the lane's due time, so an
+// error is only worth a line.
+func (a *attempt) send(ctx context.Context, kind queue.Kind, delay time.Duration) {
+	send(ctx, a.cfg, kind, a.lane, delay)
+}
+
+func send(ctx context.Context, cfg Config, kind queue.Kind, lane journal.Lane, delay time.Duration) {
+	fpSendBefore.Hit()
+	if err := cfg.Queue.Send(ctx, queue.For(kind, lane), delay); err != nil {
+		cfg.Log.Warn("wake not sent; the sweep repairs it", "kind", kind, "conversation", lane.Conversation, "error", err)
+	}
+	fpSendAfter.Hit()
+}
+
+// watch posts Woken whenever the head's version moves.
+func (a *attempt) watch(ctx context.Context) {
+	seen := a.head
+	for {
+		head, err := a.cfg.Journal.Watch(ctx, a.lane, seen)
+		if err != nil {
+			return
+		}
+		if head.Version != seen.Version {
+			a.post(ctx, core.Woken{})
+		}
+		seen = head
+	}
+}
+
+func (a *attempt) post(ctx context.Context, f core.Fact) {
+	select {
+	case a.facts <- f:
+	case <-ctx.Done():
+	}
+}
+
+// abandon cancels what still runs when an attempt dies, and waits for it as
+// long as a handler may take to notice. It reports whether everything ended.
+func (a *attempt) abandon() bool {
+	a.stop()
+	gone := make(chan struct{})
+	go func() { a.running.Wait(); close(gone) }()
+	timer := time.NewTimer(a.cfg.CleanupTimeout)
+	defer timer.Stop()
+	for {
+		select {
+		case f := <-a.facts:
+			core.Note(a.desk, f)
+		case <-gone:
+			return true
+		case <-timer.C:
+			a.cfg.Log.Error("a handler did not return after its context ended", "conversation", a.lane.Conversation,
+				"calls", a.desk.Running())
+			return false
+		}
+	}
+}
+
+// handInLate ends what runs in a fenced attempt and hands results in as
+// evidence for the owner the lane has now.
+func (a *attempt) handInLate(ctx context.Context) {
+	a.abandon()
+	for _, late := range a.desk.LateResults(a.state) {
+		if err := signalLate(ctx, a.cfg, a.lane, a.state.Cursor, late, a.head.Owner); err != nil {
+			a.cfg.Log.Warn("late outcome not handed in; the call stays unknown", "conversation", a.lane.Conversation,
+				"call", late.Call, "error", err)
+		}
+	}
+}

@@ -1,0 +1,150 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/layover-run/layover/core"
+	"github.com/layover-run/layover/core/journal"
+	"github.com/layover-run/layover/core/record"
+)
+
+// errRestart says an older attempt's batch was found where this attempt's first
+// one should go: fold again from the start.
+var errRestart = errors.New("engine: log moved before the attempt started")
+
+// fold reads a whole log into a state. Nothing may be written behind a log
+// that does not fold.
+func fold(ctx context.Context, j journal.Journal, lane journal.Lane) (*core.State, error) {
+	s := &core.State{}
+	for sealed, err := range j.Read(ctx, lane, 1) {
+		if err != nil {
+			return nil, fmt.Errorf("engine: read log of %s: %w", lane.Conversation, err)
+		}
+		if err := foldSealed(s, lane, sealed); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+func foldSealed(s *core.State, lane journal.Lane, sealed record.Sealed) error {
+	b, err := record.Open(sealed, lane.Tenant, lane.Conversation)
+	if err != nil {
+		return fmt.Errorf("engine: log of %s: %w", lane.Conversation, err)
+	}
+	if err := core.Fold(s, b); err != nil {
+		return fmt.Errorf("engine: log of %s: %w: %w", lane.Conversation, record.ErrCorrupt, err)
+	}
+	return nil
+}
+
+// append makes one batch durable and folds it. Until the slot holds these very
+// bytes or another batch is seen there, nothing else happens (F7).
+func (a *attempt) append(ctx context.Context, records record.Records) error {
+	records, err := record.Outsize(records, func(digest string, body []byte) error {
+		a.payloads.keep(digest, body)
+		return a.cfg.Journal.PutPayload(ctx, a.lane.Tenant, digest, body)
+	})
+	if err != nil {
+		return fmt.Errorf("engine: store payload of %s: %w", a.lane.Conversation, err)
+	}
+	b := record.Batch{
+		Tenant: a.lane.Tenant, Conversation: a.lane.Conversation, Slot: a.state.Slot + 1, ID: a.cfg.NewID(),
+		Epoch: a.head.Epoch, Attempt: a.head.Owner, Prev: a.state.Digest, At: a.planned, Records: records,
+	}
+	sealed, err := record.Seal(&b)
+	if err != nil {
+		return fmt.Errorf("engine: %s: %w", a.lane.Conversation, err)
+	}
+	fpAppendBefore.Hit()
+	if err := a.appendUntilClear(ctx, sealed); err != nil {
+		return err
+	}
+	fpAppendAfter.Hit()
+	if err := core.Fold(a.state, b); err != nil {
+		return fmt.Errorf("engine: own batch does not fold: %w", err)
+	}
+	if a.cfg.OnBatch != nil {
+		a.cfg.OnBatch(a.lane, b)
+	}
+	return nil
+}
+
+// appendUntilClear repeats the same bytes until the slot's content is known.
+func (a *attempt) appendUntilClear(ctx context.Context, sealed record.Sealed) error {
+	ctx, cancel := context.WithTimeout(ctx, a.cfg.CleanupTimeout)
+	defer cancel()
+	for wait := 5 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		err := a.cfg.Journal.Append(ctx, a.lane, sealed)
+		var taken *journal.TakenError
+		switch {
+		case err == nil:
+			return nil
+		case errors.As(err, &taken):
+			return a.lost(taken.Occupant)
+		case errors.Is(err, journal.ErrClosed):
+			a.unclear = true
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			a.unclear = true
+			return fmt.Errorf("engine: append to %s stayed unclear: %w", a.lane.Conversation, err)
+		case <-time.After(wait):
+		}
+	}
+}
+
+// lost says what another batch in our slot means.
+func (a *attempt) lost(occupant record.Sealed) error {
+	switch {
+	case occupant.Epoch > a.head.Epoch:
+		return journal.ErrFenced
+	case occupant.Epoch < a.head.Epoch && a.state.Epoch < a.head.Epoch:
+		return errRestart
+	}
+	return fmt.Errorf("engine: slot %d of %s holds batch %s of epoch %d, written by this very attempt or behind its fence: a defect",
+		occupant.Slot, a.lane.Conversation, occupant.ID, occupant.Epoch)
+}
+
+// payloads are the values this attempt has in its hands, by digest.
+type payloads struct {
+	mu   sync.Mutex
+	held map[string][]byte
+}
+
+func (p *payloads) keep(digest string, body []byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.held == nil {
+		p.held = map[string][]byte{}
+	}
+	p.held[digest] = body
+}
+
+func (p *payloads) get(digest string) ([]byte, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	body, ok := p.held[digest]
+	return body, ok
+}
+
+// resolve brings a value that is aside back inline.
+func (a *attempt) resolve(ctx context.Context, v record.Value) (record.Value, error) {
+	if v.Aside == nil {
+		return v, nil
+	}
+	body, ok := a.payloads.get(v.Aside.SHA256)
+	if !ok {
+		var err error
+		if body, err = a.cfg.Journal.Payload(ctx, a.lane.Tenant, v.Aside.SHA256); err != nil {
+			return record.Value{}, fmt.Errorf("engine: payload %s: %w", v.Aside.SHA256, err)
+		}
+		a.payloads.keep(v.Aside.SHA256, body)
+	}
+	return record.Value{Inline: body}, nil
+}

@@ -1,0 +1,87 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/layover-run/layover/core"
+	"github.com/layover-run/layover/core/model"
+	"github.com/layover-run/layover/core/record"
+)
+
+// prepareContext turns the core's projection into a model request: payloads
+// brought back, the input in its place, the tools listed.
+func (j job) prepareContext(ctx context.Context, e core.PrepareContext) core.Fact {
+	req := &model.Request{Choice: model.Auto, Output: j.def.Facts.Output}
+	for _, m := range e.Request.Messages {
+		resolved, err := j.message(ctx, m, e.Request.Input)
+		if err != nil {
+			return core.ContextPrepared{Err: payloadError(err)}
+		}
+		req.Messages = append(req.Messages, resolved)
+	}
+	for _, t := range j.def.Tools {
+		req.Tools = append(req.Tools, t.ForModel())
+	}
+	if e.Request.NoCalls {
+		req.Choice = model.None
+	}
+	digest, err := requestDigest(req)
+	if err != nil {
+		return core.ContextPrepared{Err: &record.Error{Kind: core.Defect, Message: "the model request does not encode"}}
+	}
+	j.a.request = req
+	return core.ContextPrepared{Digest: digest}
+}
+
+func (j job) message(ctx context.Context, m record.Message, input record.Value) (record.Message, error) {
+	for i, p := range m.Parts {
+		if _, ok := p.(record.InputPart); ok {
+			in, err := j.a.resolve(ctx, input)
+			if err != nil {
+				return m, err
+			}
+			parts := append(record.Parts(nil), m.Parts...)
+			parts[i] = record.TextPart{Text: record.TextValue(in.Text())}
+			m = record.Message{Role: m.Role, Parts: parts}
+		}
+	}
+	return record.MapMessage(m, func(v record.Value) (record.Value, error) { return j.a.resolve(ctx, v) })
+}
+
+// requestDigest pins what the model was asked, without storing it.
+func requestDigest(req *model.Request) (string, error) {
+	b, err := json.Marshal(req)
+	if err != nil {
+		return "", fmt.Errorf("engine: request: %w", err)
+	}
+	return record.Digest(b), nil
+}
+
+// callModel streams the prepared request and reduces it to one response.
+func (j job) callModel(ctx context.Context) core.Fact {
+	fpModelStart.Hit()
+	reducer := model.NewReducer(model.Limits{})
+	err := j.def.Model.Stream(ctx, j.a.request, reducer.Add)
+	fpModelEnd.Hit()
+	if err == nil {
+		var resp model.Response
+		if resp, err = reducer.Response(); err == nil {
+			return core.ModelEnded{Response: &core.Response{
+				Message: resp.Message, Stop: string(resp.Stop), RawStop: resp.RawStop, Provider: resp.Provider,
+				Model: resp.Model, ResponseID: resp.ResponseID, Usage: resp.Usage, Repairs: resp.Repairs,
+			}}
+		}
+	}
+	failure := &core.ModelFailure{Class: string(model.ClassOf(err)), Message: err.Error()}
+	var typed *model.Error
+	if errors.As(err, &typed) {
+		failure.Message, failure.RetryAfter = typed.Message, typed.RetryAfter
+	}
+	if ctx.Err() != nil {
+		failure.Class = core.FailCancelled
+	}
+	return core.ModelEnded{Failure: failure}
+}

@@ -1,0 +1,175 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/layover-run/layover/core"
+	"github.com/layover-run/layover/core/record"
+	"github.com/layover-run/layover/core/tool"
+)
+
+// startTool runs a handler once. Its call was prepared by this attempt.
+func (j job) startTool(ctx context.Context, e core.StartTool) core.Fact {
+	defer j.a.handlers.close(e.Call)
+	ended := core.ToolEnded{Call: e.Call}
+	args, err := j.a.resolve(ctx, e.Args)
+	if err != nil {
+		ended.Outcome, ended.Tag = record.Infrastructure, "StorageError"
+		ended.Result = record.MustValue(map[string]any{"error": map[string]string{"tag": "StorageError", "message": "the arguments could not be read"}})
+		return ended
+	}
+	began := time.Now()
+	fpToolStart.Hit()
+	result := j.def.tool(e.Tool).Invoke(ctx, tool.Call{
+		Conversation: j.conversation, Run: j.run, ID: e.Call, Attempt: j.a.head.Owner, Operation: e.Operation,
+		Args: args.Inline, Steps: &stepRecorder{a: j.a, ctx: ctx, call: e.Call},
+	})
+	fpToolEnd.Hit()
+	bounded, original := tool.Bound(result.Value, tool.DefaultResultBound)
+	ended.Outcome, ended.Tag, ended.Bytes = result.Outcome, result.Tag, original
+	if original <= tool.DefaultResultBound {
+		ended.Bytes = 0
+	}
+	ended.Result = record.Value{Inline: bounded}
+	ended.Duration = time.Since(began).Round(time.Microsecond)
+	ended.TimedOut = result.Outcome == record.Interrupted && ctx.Err() == nil
+	if ended.TimedOut {
+		ended.Outcome, ended.Tag = record.Failed, "timeout"
+	}
+	if result.Defect != nil {
+		ended.Defect, ended.Tag = true, core.Defect
+		j.a.cfg.Log.Error("defect", "where", "tool "+e.Tool, "conversation", j.conversation, "run", j.run, "call", e.Call,
+			"panic", result.Defect.Value, "stack", string(result.Defect.Stack))
+	}
+	return ended
+}
+
+// reconcile asks a tool's probe. A probe that fails leaves the outcome unknown.
+func (j job) reconcile(ctx context.Context, e core.Reconcile) core.Fact {
+	answer := core.Reconciled{Call: e.Call}
+	args, err := j.a.resolve(ctx, e.Args)
+	if err != nil {
+		return answer
+	}
+	fpProbeStart.Hit()
+	result, resolution, err := j.def.tool(e.Tool).Reconcile(ctx, tool.Call{
+		Conversation: j.conversation, Run: j.run, ID: e.Call, Attempt: j.a.head.Owner, Operation: e.Operation, Args: args.Inline,
+	})
+	fpProbeEnd.Hit()
+	if err != nil {
+		j.a.cfg.Log.Warn("probe could not say what became of a call", "tool", e.Tool, "conversation", j.conversation, "call", e.Call)
+		return answer
+	}
+	answer.Resolution = resolution
+	if resolution == record.Happened {
+		bounded, _ := tool.Bound(result.Value, tool.DefaultResultBound)
+		answer.Outcome, answer.Result = result.Outcome, record.Value{Inline: bounded}
+	}
+	return answer
+}
+
+// handlers holds the steps of running handlers: what is recorded, and who
+// waits for a record to become durable.
+type handlers struct {
+	mu     sync.Mutex
+	byCall map[string]*callSteps
+}
+
+type callSteps struct {
+	recorded []core.Step
+	acks     map[string]chan struct{}
+}
+
+func (h *handlers) open(call string, recorded []core.Step) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.byCall == nil {
+		h.byCall = map[string]*callSteps{}
+	}
+	h.byCall[call] = &callSteps{recorded: slices.Clone(recorded), acks: map[string]chan struct{}{}}
+}
+
+func (h *handlers) close(call string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.byCall, call)
+}
+
+func (h *handlers) recorded(call, step string) (record.Value, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if c := h.byCall[call]; c != nil {
+		for _, s := range c.recorded {
+			if s.Name == step {
+				return s.Result, true
+			}
+		}
+	}
+	return record.Value{}, false
+}
+
+// await registers a step that is about to be recorded.
+func (h *handlers) await(call, step string) chan struct{} {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	done := make(chan struct{})
+	if c := h.byCall[call]; c != nil {
+		c.acks[step] = done
+	}
+	return done
+}
+
+func (h *handlers) ack(call, step string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if c := h.byCall[call]; c != nil && c.acks[step] != nil {
+		close(c.acks[step])
+		delete(c.acks, step)
+	}
+}
+
+// stepRecorder records the steps of one call through the attempt's loop.
+type stepRecorder struct {
+	a    *attempt
+	ctx  context.Context // of the attempt's effects
+	call string
+}
+
+// Recorded finds a step an earlier execution of the call completed.
+func (s *stepRecorder) Recorded(step string) (json.RawMessage, bool) {
+	v, ok := s.a.handlers.recorded(s.call, step)
+	if !ok {
+		return nil, false
+	}
+	if v, err := s.a.resolve(s.ctx, v); err == nil {
+		return v.Inline, true
+	}
+	return nil, false
+}
+
+var errStepNotRecorded = errors.New("engine: the attempt ended before the step was recorded")
+
+// Record returns once the step is durable.
+func (s *stepRecorder) Record(ctx context.Context, step string, result json.RawMessage) error {
+	v, err := record.JSONValue(result)
+	if err != nil {
+		return err
+	}
+	done := s.a.handlers.await(s.call, step)
+	select {
+	case s.a.facts <- core.StepEnded{Call: s.call, Step: step, Result: v}:
+	case <-s.ctx.Done():
+		return errStepNotRecorded
+	}
+	select {
+	case <-done:
+		return nil
+	case <-s.ctx.Done():
+		return errStepNotRecorded
+	}
+}

@@ -1,0 +1,74 @@
+package core_test
+
+import (
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// mayImport says, for each package, which packages of this module it may
+// import. It is the import direction of the design; a package that is missing
+// here fails the test until somebody decides where it belongs.
+var mayImport = map[string][]string{
+	"core/record":                {},
+	"core/failpoint":             {},
+	"core":                       {"core/record"},
+	"core/event":                 {"core/record"},
+	"core/model":                 {"core/record"},
+	"core/journal":               {"core/record"},
+	"core/queue":                 {"core/journal"},
+	"core/tool":                  {"core/model", "core/record"},
+	"core/engine":                {"core", "core/event", "core/failpoint", "core/journal", "core/model", "core/queue", "core/record", "core/tool"},
+	"core/agent":                 {"core", "core/engine", "core/model", "core/record", "core/tool"},
+	"core/client/wire":           {"core/record"},
+	"core/client":                {"core/client/wire", "core/record"},
+	"functions":                  {"core", "core/client/wire", "core/engine", "core/journal", "core/queue", "core/record"},
+	"core/embedded":              {"core/agent", "core/engine", "core/journal", "core/journal/sqlitejournal", "core/model", "core/queue", "core/queue/memqueue", "core/record", "functions"},
+	"core/cli":                   {"core/agent", "core/client", "core/client/wire", "core/embedded", "core/engine", "core/event", "core/failpoint", "core/journal", "core/model", "core/model/demo", "core/record", "functions"},
+	"cmd/layover":                {"core/cli", "examples/refund", "examples/triage"},
+	"core/model/demo":            {"core/model", "core/record"},
+	"core/model/modeltest":       {"core/model", "core/record"},
+	"core/journal/memjournal":    {"core/journal", "core/record"},
+	"core/journal/sqlitejournal": {"core/failpoint", "core/journal", "core/record"},
+	"core/journal/journaltest":   {"core/journal", "core/record"},
+	"core/queue/memqueue":        {"core/queue"},
+	"examples/refund":            {"core/agent", "core/record", "core/tool"},
+	"examples/triage":            {"core/agent", "core/tool"},
+}
+
+// onlyIn bounds where a dependency may appear.
+var onlyIn = map[string][]string{
+	"modernc.org/sqlite":              {"core/journal/sqlitejournal"},
+	"github.com/aws/aws-lambda-go":    {"functions", "core/embedded", "core/cli"},
+	"github.com/aws/aws-sdk-go-v2":    {"ddbjournal", "core/model/bedrock", "functions", "cmd", "infra"},
+	"github.com/spf13/cobra":          {"core/cli"},
+	"github.com/google/jsonschema-go": {"core/tool", "core/agent"},
+	"github.com/santhosh-tekuri":      {"core/tool"},
+}
+
+// conformance: RUN-012
+func TestImportDirection(t *testing.T) {
+	out, err := exec.Command("go", "list", "-f", `{{.ImportPath}} {{join .Imports " "}}`, "github.com/layover-run/layover/...").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(out)) {
+		fields := strings.Fields(line)
+		pkg := strings.TrimPrefix(fields[0], module)
+		allowed, known := mayImport[pkg]
+		if !known {
+			t.Errorf("%s has no place in the import direction: add it to mayImport", pkg)
+		}
+		for _, imp := range fields[1:] {
+			if local, ok := strings.CutPrefix(imp, module); ok && !slices.Contains(allowed, local) {
+				t.Errorf("%s imports %s", pkg, local)
+			}
+			for dep, places := range onlyIn {
+				if strings.HasPrefix(imp, dep) && !slices.ContainsFunc(places, func(p string) bool { return pkg == p || strings.HasPrefix(pkg, p+"/") }) {
+					t.Errorf("%s imports %s, which belongs in %v", pkg, imp, places)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,180 @@
+// Package demo is a model that needs no account: it answers every agent by
+// rules, so that an agent can be tried before a provider is chosen.
+//
+// It knows no agent. It reads tools and answers off the JSON Schemas of the
+// request, and takes values from the conversation by their names:
+//
+//  1. Every named value of this run's input and of its successful tool results
+//     goes into a pool. Names are compared without case, "_" and "-"; a nested
+//     value also has its path as a name (customer.id is customerId too). Later
+//     messages win; within one document the value nearest to the top wins, and
+//     of a list the first element.
+//  2. A tool is callable when it was not called in this run and the pool fills
+//     every required parameter with a value of its type and enumeration.
+//  3. Tools whose name begins with a word of reading (get, look, find, search,
+//     list, read, fetch, check, lookup) are called first, all that are callable
+//     in one response, until none is left. Any other tool may change the world:
+//     one such call per response, in the listed order, so that it sees the
+//     results of everything before; and none after a call that failed or was
+//     denied.
+//  4. Then comes the answer: a value of the output schema filled from the same
+//     pool, or a short text that says what was asked and what the tools said.
+package demo
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/layover-run/layover/core/model"
+	"github.com/layover-run/layover/core/record"
+)
+
+// Model is the demo model. It is deterministic, keeps no state and is safe for
+// concurrent use.
+type Model struct{ delay time.Duration }
+
+// Option changes the model.
+type Option func(*Model)
+
+// WithDelay waits before each streamed piece, to watch a run while it works.
+// Defaults to 0.
+func WithDelay(perDelta time.Duration) Option { return func(m *Model) { m.delay = perDelta } }
+
+// New makes a demo model.
+func New(opts ...Option) *Model {
+	m := &Model{}
+	for _, o := range opts {
+		o(m)
+	}
+	return m
+}
+
+// Identity names the model in records.
+func (m *Model) Identity() (provider, name string) { return "demo", "demo-1" }
+
+// Stream answers one request. Its only errors are those of emit and ctx.
+func (m *Model) Stream(ctx context.Context, req *model.Request, emit func(model.Part) error) error {
+	rendered, err := json.Marshal(req.Messages)
+	if err != nil {
+		return &model.Error{Class: model.Refused, Message: "the messages do not encode", Err: err}
+	}
+	sum := sha256.Sum256(rendered)
+	s := stream{ctx: ctx, emit: emit, delay: m.delay, id: hex.EncodeToString(sum[:6])}
+	s.input = utf8.RuneCount(rendered)
+	for _, t := range req.Tools {
+		s.input += utf8.RuneCountInString(t.Name) + utf8.RuneCountInString(t.Description) + utf8.RuneCount(t.Schema)
+	}
+	provider, name := m.Identity()
+	s.send(model.Start{ResponseID: "resp_" + s.id, Provider: provider, Model: name})
+	s.send(model.UsageReport{Usage: s.usage()})
+
+	r := read(req.Messages)
+	if calls := plan(req, r); len(calls) > 0 {
+		s.calls(calls)
+	} else {
+		s.text(answer(req, r))
+		s.finish(model.Stop)
+	}
+	return s.err
+}
+
+// stream sends parts until the first error.
+type stream struct {
+	ctx           context.Context
+	emit          func(model.Part) error
+	delay         time.Duration
+	id            string
+	index         int
+	input, output int // runes
+	err           error
+}
+
+func (s *stream) send(p model.Part) {
+	if s.err == nil {
+		s.err = s.ctx.Err()
+	}
+	if s.err == nil {
+		s.err = s.emit(p)
+	}
+}
+
+// pause spaces out the pieces a person sees.
+func (s *stream) pause() {
+	if s.delay <= 0 || s.err != nil {
+		return
+	}
+	timer := time.NewTimer(s.delay)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-s.ctx.Done():
+		s.err = s.ctx.Err()
+	}
+}
+
+func (s *stream) text(text string) {
+	for _, piece := range pieces(text, 24) {
+		s.pause()
+		s.output += utf8.RuneCountInString(piece)
+		s.send(model.TextDelta{Index: s.index, Text: piece})
+	}
+	s.index++
+}
+
+func (s *stream) calls(calls []call) {
+	var names []string
+	for _, c := range calls {
+		names = append(names, c.tool)
+	}
+	s.text("Next: " + strings.Join(names, ", ") + ".")
+	for i, c := range calls {
+		s.pause()
+		s.send(model.ToolCallStart{Index: s.index, ID: fmt.Sprintf("call_%s_%d", s.id, i+1), Tool: c.tool})
+		for _, piece := range pieces(string(c.args), 32) {
+			s.output += utf8.RuneCountInString(piece)
+			s.send(model.ToolArgsDelta{Index: s.index, JSON: piece})
+		}
+		s.send(model.ToolCallEnd{Index: s.index})
+		s.index++
+	}
+	s.finish(model.ToolCalls)
+}
+
+func (s *stream) finish(reason model.StopReason) {
+	s.send(model.UsageReport{Usage: s.usage()})
+	s.send(model.Finish{Reason: reason, Raw: string(reason)})
+}
+
+// usage counts four characters as a token.
+func (s *stream) usage() record.Usage {
+	in, out := int64((s.input+3)/4), int64((s.output+3)/4)
+	return record.Usage{InputTokens: &in, OutputTokens: &out}
+}
+
+// pieces cuts text after at most n runes, at a space where there is one.
+func pieces(text string, n int) []string {
+	var out []string
+	for text != "" {
+		end, count, space := 0, 0, 0
+		for i, r := range text {
+			if count == n {
+				break
+			}
+			count++
+			if end = i + utf8.RuneLen(r); r == ' ' {
+				space = end
+			}
+		}
+		if end < len(text) && space > 0 {
+			end = space
+		}
+		out, text = append(out, text[:end]), text[end:]
+	}
+	return out
+}

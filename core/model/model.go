@@ -1,0 +1,140 @@
+// Package model is the boundary to model providers: one method that streams
+// typed parts, and one pure reduction of those parts into a response.
+//
+// Provider SDK types never cross it.
+package model
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/layover-run/layover/core/record"
+)
+
+// Model is one model of one provider. Stream sends the request and calls emit
+// for every part in the order the provider sent it, on the calling goroutine.
+// It returns emit's error unchanged, an *Error for what the provider or the
+// network did, or nil when the provider's stream ended properly. It never
+// retries. When ctx ends it returns promptly and releases the connection.
+type Model interface {
+	Stream(ctx context.Context, req *Request, emit func(Part) error) error
+}
+
+// Named is implemented by models that say what they are.
+type Named interface {
+	// Identity is the provider's name and the model's name.
+	Identity() (provider, model string)
+}
+
+// Request is one model request with every payload inline.
+type Request struct {
+	Messages []record.Message
+	Tools    []Tool
+	// Choice says whether tools may be called.
+	Choice Choice
+	// Output is the JSON Schema of the final answer; nil means free text.
+	Output json.RawMessage
+	// MaxOutputTokens bounds the answer; 0 leaves it to the provider.
+	MaxOutputTokens int
+}
+
+// Tool is a tool as the model sees it.
+type Tool struct {
+	Name        string
+	Description string
+	Schema      json.RawMessage // JSON Schema of the arguments, canonical
+}
+
+// Choice constrains tool use.
+type Choice string
+
+// The tool choices.
+const (
+	Auto Choice = "auto"
+	None Choice = "none"
+)
+
+// Part is one piece of a streamed response: Start, TextDelta, ReasoningDelta,
+// ReasoningEnd, ToolCallStart, ToolArgsDelta, ToolCallEnd, UsageReport, Finish.
+type Part interface{ part() }
+
+// Start opens the response: exactly one, first.
+type Start struct{ ResponseID, Provider, Model string }
+
+// TextDelta appends visible text to block Index. Indexes never fall.
+type TextDelta struct {
+	Index int
+	Text  string
+}
+
+// ReasoningDelta appends reasoning to block Index.
+type ReasoningDelta struct {
+	Index int
+	Text  string
+}
+
+// ReasoningEnd closes a reasoning block with the provider's opaque bytes.
+type ReasoningEnd struct {
+	Index  int
+	Opaque []byte
+}
+
+// ToolCallStart opens a call in block Index.
+type ToolCallStart struct {
+	Index    int
+	ID, Tool string
+}
+
+// ToolArgsDelta appends raw argument text to the open call of block Index.
+type ToolArgsDelta struct {
+	Index int
+	JSON  string
+}
+
+// ToolCallEnd closes a call: its arguments are complete.
+type ToolCallEnd struct{ Index int }
+
+// UsageReport is the cumulative usage so far; the last one counts.
+type UsageReport struct{ Usage record.Usage }
+
+// Finish completes the response: exactly one, last.
+type Finish struct {
+	Reason  StopReason
+	Raw     string
+	Repairs []record.Repair
+}
+
+func (Start) part()          {}
+func (TextDelta) part()      {}
+func (ReasoningDelta) part() {}
+func (ReasoningEnd) part()   {}
+func (ToolCallStart) part()  {}
+func (ToolArgsDelta) part()  {}
+func (ToolCallEnd) part()    {}
+func (UsageReport) part()    {}
+func (Finish) part()         {}
+
+// StopReason is the closed set of normalised reasons (D-19).
+type StopReason string
+
+// The stop reasons. Only Stop can be final; only ToolCalls can run tools.
+const (
+	Stop          StopReason = "stop"
+	ToolCalls     StopReason = "tool-calls"
+	Length        StopReason = "length"
+	ContentFilter StopReason = "content-filter"
+	StopError     StopReason = "error"
+	Other         StopReason = "other"
+)
+
+// Response is one reduced, complete response.
+type Response struct {
+	Message    record.Message
+	Stop       StopReason
+	RawStop    string
+	Provider   string
+	Model      string
+	ResponseID string
+	Usage      record.Usage
+	Repairs    []record.Repair
+}

@@ -1,0 +1,386 @@
+package model
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/layover-run/layover/core/record"
+)
+
+// The ceilings of one response.
+const (
+	DefaultMaxParts = 16384
+	DefaultMaxBytes = 8 << 20
+	// MaxName is the longest tool call id and tool name, in bytes.
+	MaxName = 256
+)
+
+// ErrTruncated is wrapped by the protocol error of a response that holds tool
+// calls and was cut off: by the output limit, a filter, or the provider.
+var ErrTruncated = errors.New("response cut off")
+
+// Limits bound what one response may hold. Zero fields mean the defaults;
+// larger values than the defaults have no effect.
+type Limits struct {
+	MaxParts int // stream parts, DefaultMaxParts
+	MaxBytes int // text, arguments and opaque bytes, DefaultMaxBytes
+}
+
+// Reducer folds the parts of one stream into one response. It never repairs:
+// a stream that breaks a rule ends in an *Error of class Protocol, which stays
+// the answer to every later question. A Reducer is for one stream and one
+// goroutine.
+type Reducer struct {
+	limits Limits
+	parts  int
+	bytes  int
+	err    error
+
+	started  bool
+	finished bool
+	blocks   []*block
+	callIDs  map[string]bool
+	usage    record.Usage
+	response Response
+}
+
+type blockKind string
+
+const (
+	textBlock      blockKind = "text"
+	reasoningBlock blockKind = "reasoning"
+	callBlock      blockKind = "tool call"
+)
+
+// block collects the deltas of one index.
+type block struct {
+	index  int
+	kind   blockKind
+	closed bool
+	text   strings.Builder // text, reasoning, or raw argument text
+	opaque []byte
+	id     string
+	tool   string
+}
+
+// NewReducer makes a Reducer for one stream.
+func NewReducer(limits Limits) *Reducer {
+	return &Reducer{
+		limits: Limits{
+			MaxParts: tighten(limits.MaxParts, DefaultMaxParts),
+			MaxBytes: tighten(limits.MaxBytes, DefaultMaxBytes),
+		},
+		callIDs: map[string]bool{},
+	}
+}
+
+func tighten(limit, ceiling int) int {
+	if limit <= 0 || limit > ceiling {
+		return ceiling
+	}
+	return limit
+}
+
+// Add takes the next part. Its first error is final: the stream is worthless.
+func (r *Reducer) Add(p Part) error {
+	if r.err == nil {
+		r.err = r.add(p)
+	}
+	return r.err
+}
+
+// Response is the complete response. Before Finish was added it is a protocol
+// error, so nothing of a cut stream can have consequences.
+func (r *Reducer) Response() (Response, error) {
+	switch {
+	case r.err != nil:
+		return Response{}, r.err
+	case !r.finished:
+		return Response{}, protocol("stream ended before its completion")
+	}
+	return r.response, nil
+}
+
+func (r *Reducer) add(p Part) error {
+	_, isStart := p.(Start)
+	switch {
+	case r.finished:
+		return protocol("%T after the completion", p)
+	case isStart && r.started:
+		return protocol("a second start")
+	case !isStart && !r.started:
+		return protocol("%T before the start", p)
+	}
+	if r.parts++; r.parts > r.limits.MaxParts {
+		return protocol("more than %d parts", r.limits.MaxParts)
+	}
+	switch p := p.(type) {
+	case Start:
+		r.started = true
+		r.response = Response{Provider: p.Provider, Model: p.Model, ResponseID: p.ResponseID}
+		return r.grow(len(p.Provider) + len(p.Model) + len(p.ResponseID))
+	case TextDelta:
+		return r.delta(p.Index, textBlock, p.Text)
+	case ReasoningDelta:
+		return r.delta(p.Index, reasoningBlock, p.Text)
+	case ReasoningEnd:
+		return r.endReasoning(p)
+	case ToolCallStart:
+		return r.startCall(p)
+	case ToolArgsDelta:
+		return r.delta(p.Index, callBlock, p.JSON)
+	case ToolCallEnd:
+		return r.endCall(p)
+	case UsageReport:
+		return r.report(p.Usage)
+	case Finish:
+		return r.finish(p)
+	}
+	return protocol("unknown part type %T", p)
+}
+
+func (r *Reducer) grow(n int) error {
+	if r.bytes += n; r.bytes > r.limits.MaxBytes {
+		return protocol("more than %d bytes of content", r.limits.MaxBytes)
+	}
+	return nil
+}
+
+// open is the block of an index: the last one, or a new one above it. Only a
+// start opens a call.
+func (r *Reducer) open(index int, kind blockKind, start bool) (*block, error) {
+	last := -1
+	if n := len(r.blocks); n > 0 {
+		b := r.blocks[n-1]
+		last = b.index
+		if index == last {
+			switch {
+			case start:
+				return nil, protocol("block %d is used twice", index)
+			case b.kind != kind:
+				return nil, protocol("a %s part in %s block %d", kind, b.kind, index)
+			case b.closed:
+				return nil, protocol("block %d continues after its end", index)
+			}
+			return b, nil
+		}
+		if b.kind == callBlock && !b.closed && index > last {
+			return nil, protocol("block %d starts before the arguments of call %q are complete", index, b.id)
+		}
+	}
+	switch {
+	case index < 0 || index < last:
+		return nil, protocol("block index %d after %d", index, last)
+	case kind == callBlock && !start:
+		return nil, protocol("argument text in block %d, which holds no call", index)
+	}
+	b := &block{index: index, kind: kind}
+	r.blocks = append(r.blocks, b)
+	return b, nil
+}
+
+func (r *Reducer) delta(index int, kind blockKind, text string) error {
+	b, err := r.open(index, kind, false)
+	if err != nil {
+		return err
+	}
+	b.text.WriteString(text)
+	return r.grow(len(text))
+}
+
+func (r *Reducer) endReasoning(p ReasoningEnd) error {
+	b, err := r.open(p.Index, reasoningBlock, false)
+	if err != nil {
+		return err
+	}
+	b.closed, b.opaque = true, append([]byte(nil), p.Opaque...)
+	return r.grow(len(p.Opaque))
+}
+
+func (r *Reducer) startCall(p ToolCallStart) error {
+	b, err := r.open(p.Index, callBlock, true)
+	switch {
+	case err != nil:
+		return err
+	case !graphic(p.ID):
+		return protocol("a tool call id that is empty, over %d bytes or not printable", MaxName)
+	case !graphic(p.Tool):
+		return protocol("a tool name that is empty, over %d bytes or not printable", MaxName)
+	case r.callIDs[p.ID]:
+		return protocol("tool call id %q is used twice", p.ID)
+	}
+	r.callIDs[p.ID] = true
+	b.id, b.tool = p.ID, p.Tool
+	return r.grow(len(p.ID) + len(p.Tool))
+}
+
+func (r *Reducer) endCall(p ToolCallEnd) error {
+	b, err := r.open(p.Index, callBlock, false)
+	if err != nil {
+		return err
+	}
+	b.closed = true
+	return nil
+}
+
+func graphic(s string) bool {
+	if s == "" || len(s) > MaxName || !utf8.ValidString(s) {
+		return false
+	}
+	return strings.IndexFunc(s, func(c rune) bool { return !unicode.IsPrint(c) || unicode.IsSpace(c) }) < 0
+}
+
+// report merges a cumulative report: a count that a later report leaves out
+// keeps its earlier value, because what was used stays used.
+func (r *Reducer) report(u record.Usage) error {
+	if u.Raw != nil {
+		if _, err := record.Canonical(u.Raw); err != nil {
+			return &Error{Class: Protocol, Message: "the raw usage report is not JSON", Err: err}
+		}
+		if err := r.grow(len(u.Raw)); err != nil {
+			return err
+		}
+		r.usage.Raw = append([]byte(nil), u.Raw...)
+	}
+	for _, count := range []struct {
+		name    string
+		current **int64
+		next    *int64
+	}{
+		{"input", &r.usage.InputTokens, u.InputTokens},
+		{"cache read", &r.usage.CacheReadTokens, u.CacheReadTokens},
+		{"cache write", &r.usage.CacheWriteTokens, u.CacheWriteTokens},
+		{"output", &r.usage.OutputTokens, u.OutputTokens},
+		{"reasoning", &r.usage.ReasoningTokens, u.ReasoningTokens},
+		{"cost", &r.usage.CostMicroUSD, u.CostMicroUSD},
+	} {
+		switch {
+		case count.next == nil:
+			continue
+		case *count.next < 0 || *count.next > record.MaxSafeInteger:
+			return protocol("a %s usage of %d", count.name, *count.next)
+		case *count.current != nil && *count.next < **count.current:
+			return protocol("%s usage falls from %d to %d", count.name, **count.current, *count.next)
+		}
+		value := *count.next
+		*count.current = &value
+	}
+	cached := present(r.usage.CacheReadTokens) + present(r.usage.CacheWriteTokens)
+	if in := r.usage.InputTokens; in != nil && cached > *in {
+		return protocol("%d cached of %d input tokens", cached, *in)
+	}
+	if out := r.usage.OutputTokens; out != nil && present(r.usage.ReasoningTokens) > *out {
+		return protocol("%d reasoning of %d output tokens", *r.usage.ReasoningTokens, *out)
+	}
+	return nil
+}
+
+func present(n *int64) int64 {
+	if n == nil {
+		return 0
+	}
+	return *n
+}
+
+// finish decides from the content and the reason together whether this is a
+// response at all.
+func (r *Reducer) finish(p Finish) error {
+	size := len(p.Raw)
+	for _, repair := range p.Repairs {
+		size += len(repair.Name) + len(repair.Raw)
+	}
+	if err := r.grow(size); err != nil {
+		return err
+	}
+	calls := len(r.callIDs)
+	switch p.Reason {
+	case Length, ContentFilter, StopError, Other:
+		if calls > 0 {
+			return &Error{Class: Protocol, Err: ErrTruncated,
+				Message: fmt.Sprintf("cut off by %s: no tool of this response may run", p.Reason)}
+		}
+	case Stop:
+		if calls > 0 {
+			return protocol("%d tool calls with the stop reason %q", calls, p.Reason)
+		}
+	case ToolCalls:
+		if calls == 0 {
+			return protocol("the stop reason %q without a tool call", p.Reason)
+		}
+	default:
+		return protocol("unknown stop reason %.40q", string(p.Reason))
+	}
+	message, err := r.message()
+	if err != nil {
+		return err
+	}
+	if p.Reason == Stop && !r.hasText() {
+		return protocol("empty answer: the response stopped without text or calls")
+	}
+	r.response.Message = message
+	r.response.Stop, r.response.RawStop = p.Reason, p.Raw
+	r.response.Usage = r.usage
+	r.response.Repairs = append([]record.Repair(nil), p.Repairs...)
+	r.finished = true
+	return nil
+}
+
+func (r *Reducer) hasText() bool {
+	for _, b := range r.blocks {
+		if b.kind == textBlock && strings.TrimSpace(b.text.String()) != "" {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *Reducer) message() (record.Message, error) {
+	parts := make(record.Parts, 0, len(r.blocks))
+	for _, b := range r.blocks {
+		part, err := b.part(r.response.Provider)
+		if err != nil {
+			return record.Message{}, err
+		}
+		if part != nil {
+			parts = append(parts, part)
+		}
+	}
+	return record.Message{Role: record.Assistant, Parts: parts}, nil
+}
+
+// part is the finished block; nil for a block without any content.
+func (b *block) part(provider string) (record.Part, error) {
+	text := b.text.String()
+	if !utf8.ValidString(text) {
+		return nil, protocol("%s block %d is not UTF-8", b.kind, b.index)
+	}
+	switch b.kind {
+	case callBlock:
+		if !b.closed {
+			return nil, protocol("the arguments of call %q are not complete", b.id)
+		}
+		args, err := record.JSONValue([]byte(text))
+		if err != nil {
+			return nil, &Error{Class: Protocol, Err: err,
+				Message: fmt.Sprintf("the arguments of call %q are not complete JSON", b.id)}
+		}
+		return record.ToolCallPart{ID: b.id, Tool: b.tool, Args: args}, nil
+	case reasoningBlock:
+		if text == "" && len(b.opaque) == 0 {
+			return nil, nil
+		}
+		part := record.ReasoningPart{Opaque: b.opaque, Provider: provider}
+		if text != "" {
+			part.Text = record.TextValue(text)
+		}
+		return part, nil
+	default:
+		if text == "" {
+			return nil, nil
+		}
+		return record.TextPart{Text: record.TextValue(text)}, nil
+	}
+}

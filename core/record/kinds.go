@@ -1,0 +1,501 @@
+package record
+
+import "time"
+
+// Record is one canonical fact. The set is closed: every kind is declared in
+// this package, and Decode refuses any other.
+type Record interface{ Kind() Kind }
+
+// Kind names a record kind, as persisted.
+type Kind string
+
+// Fields named Entry hold the inbox slot a record was drained from: 0 means
+// the record does not come from the inbox.
+
+// AttemptStarted is the first record of every attempt. Whoever reads it with a
+// higher epoch than its own is fenced (protocol F1).
+type AttemptStarted struct {
+	// Boot identifies the process that runs the attempt where one process
+	// holds the store exclusively; empty elsewhere.
+	Boot string `json:"boot,omitempty"`
+	// Until is when the invocation ends at the latest; zero means no end.
+	Until time.Time `json:"until,omitzero"`
+	// Definition is the digest of the definition this attempt works with.
+	Definition string `json:"definition,omitempty"`
+}
+
+// SubmissionQueued moves one admitted submission from the inbox into the log.
+type SubmissionQueued struct {
+	Entry      uint64     `json:"entry"`
+	Submission string     `json:"submission"`
+	Agent      string     `json:"agent"`
+	Input      Value      `json:"input"`
+	Principal  string     `json:"principal"`
+	ReplyTo    string     `json:"replyTo,omitempty"`
+	Allowance  Allowance  `json:"allowance,omitzero"`
+	FollowUp   bool       `json:"followUp,omitempty"`
+	Parent     ParentLink `json:"parent,omitzero"`
+	AdmittedAt time.Time  `json:"admittedAt"`
+}
+
+// Allowance tightens an agent's policy for one submission; zero fields leave
+// the policy as it is.
+type Allowance struct {
+	Turns     int           `json:"turns,omitempty"`
+	ToolCalls int           `json:"toolCalls,omitempty"`
+	Duration  time.Duration `json:"durationNs,omitempty"`
+}
+
+// ParentLink is the lineage of a delegated child run.
+type ParentLink struct {
+	Conversation string `json:"conversation,omitempty"`
+	Run          string `json:"run,omitempty"`
+	Call         string `json:"call,omitempty"`
+	Depth        int    `json:"depth,omitempty"`
+	// Tail is the parent's inbox tail read before the child was admitted (F15).
+	Tail uint64 `json:"tail,omitempty"`
+}
+
+// RunStarted starts the run's clock: its batch's time is the logical start,
+// Duration the admitted allowance (RUN-030).
+type RunStarted struct {
+	Run        string        `json:"run"`
+	Agent      string        `json:"agent"`
+	Definition string        `json:"definition"` // digest of the pinned definition
+	Duration   time.Duration `json:"durationNs"`
+	Turns      int           `json:"turns"`     // effective limit
+	ToolCalls  int           `json:"toolCalls"` // effective limit
+}
+
+// SteeringApplied puts one steering command in front of the next model request.
+type SteeringApplied struct {
+	Entry uint64 `json:"entry"`
+	By    string `json:"by"`
+	Text  Value  `json:"text"`
+}
+
+// SteeringDropped answers a steering command that reached no request.
+type SteeringDropped struct {
+	Entry  uint64 `json:"entry"`
+	By     string `json:"by"`
+	Reason string `json:"reason"`
+}
+
+// FollowUpApplied joins a queued follow-up submission to the running run.
+type FollowUpApplied struct {
+	Submission string `json:"submission"`
+	Text       Value  `json:"text"`
+}
+
+// ResponseRecorded is one complete model response with everything decided
+// about it before it was written.
+type ResponseRecorded struct {
+	Turn int `json:"turn"`
+	// Prefix holds the messages this run's instructions and input contributed;
+	// only a run's first response has them, and only that run's own requests
+	// show them (RUN-033).
+	Prefix  []Message      `json:"prefix,omitempty"`
+	Message Message        `json:"message"`
+	Calls   []DeclaredCall `json:"calls,omitempty"`
+	Stop    string         `json:"stop"`
+	RawStop string         `json:"rawStop,omitempty"`
+	// Model identity and the provider's own id of the response.
+	Provider       string `json:"provider"`
+	Model          string `json:"model"`
+	Tier           string `json:"tier,omitempty"`
+	PricingVersion string `json:"pricingVersion,omitempty"`
+	ResponseID     string `json:"responseId,omitempty"`
+	Usage          Usage  `json:"usage,omitzero"`
+	// Request is the digest of the prepared request; the request itself is a
+	// projection and never stored.
+	Request string `json:"request,omitempty"`
+	// Constrained marks a response asked for with tool use forbidden.
+	Constrained bool `json:"constrained,omitempty"`
+	// Grace marks the one turn past an exhausted budget.
+	Grace bool `json:"grace,omitempty"`
+	// Exhausted names the budget that this response's calls would exceed.
+	Exhausted string `json:"exhausted,omitempty"`
+	// Repairs lists what the provider's adapter normalised (D-60).
+	Repairs []Repair `json:"repairs,omitempty"`
+}
+
+// Repair is one recorded normalisation of a provider's answer.
+type Repair struct {
+	Name string `json:"name"`
+	Raw  string `json:"raw,omitempty"`
+}
+
+// DeclaredCall pins what an application call of a response was resolved to.
+type DeclaredCall struct {
+	ID         string `json:"id"`
+	Tool       string `json:"tool"`
+	Version    string `json:"version,omitempty"`
+	Class      Class  `json:"class,omitempty"`
+	ArgsDigest string `json:"argsDigest"`
+	// Problem says why the call is invalid; such a batch runs no handler.
+	Problem string `json:"problem,omitempty"`
+}
+
+// Class is a tool's execution class: what may be done with a call whose
+// outcome is not known.
+type Class string
+
+// The execution classes.
+const (
+	Readonly   Class = "readonly"   // run again freely
+	Idempotent Class = "idempotent" // run again with the same operation id
+	Uncertain  Class = "uncertain"  // never run again on a guess
+)
+
+// ApprovalRequested asks a person about one exact call.
+type ApprovalRequested struct {
+	Approval   string    `json:"approval"`
+	Call       string    `json:"call"`
+	Tool       string    `json:"tool"`
+	Version    string    `json:"version,omitempty"`
+	ArgsDigest string    `json:"argsDigest"`
+	ExpiresAt  time.Time `json:"expiresAt,omitzero"`
+}
+
+// Decision is the end of an approval.
+type Decision string
+
+// The decisions.
+const (
+	Approved Decision = "approved"
+	Denied   Decision = "denied"
+	Expired  Decision = "expired"
+)
+
+// ApprovalResolved is the first decision about an approval, in inbox order.
+type ApprovalResolved struct {
+	Entry    uint64    `json:"entry,omitempty"`
+	Approval string    `json:"approval"`
+	Call     string    `json:"call"`
+	Decision Decision  `json:"decision"`
+	By       string    `json:"by,omitempty"`
+	Reason   string    `json:"reason,omitempty"`
+	At       time.Time `json:"at"`
+}
+
+// CallPrepared says that a handler may have started: it is durable before the
+// handler starts, in the invocation that wrote it.
+type CallPrepared struct {
+	Call string `json:"call"`
+	// Operation is the runtime-minted key of the effect: the same for every
+	// execution of one call.
+	Operation string `json:"operation"`
+}
+
+// Outcome is the terminal class of a call.
+type Outcome string
+
+// The terminal classes of a call (CLS-01).
+const (
+	Succeeded      Outcome = "success"
+	Failed         Outcome = "failure"        // returned to the model
+	Aborted        Outcome = "typed-failure"  // fails the run
+	Infrastructure Outcome = "infrastructure" // the engine's machinery failed
+	DeniedCall     Outcome = "denied"
+	Interrupted    Outcome = "interrupted"
+)
+
+// CallSettled is the one terminal record of a call, with the result the model
+// will see.
+type CallSettled struct {
+	Call    string  `json:"call"`
+	Outcome Outcome `json:"outcome"`
+	Result  Value   `json:"result"`
+	// Tag is the bounded name of a failure.
+	Tag string `json:"tag,omitempty"`
+	// Synthetic marks a result made by the engine: no handler ran for it.
+	Synthetic string `json:"synthetic,omitempty"`
+	// Truncated is the original size of a result over its bound.
+	Truncated int `json:"truncated,omitempty"`
+	// Source says who knows: empty for the handler, else probe, operator, late.
+	Source   string        `json:"source,omitempty"`
+	Entry    uint64        `json:"entry,omitempty"`
+	Duration time.Duration `json:"durationNs,omitempty"`
+}
+
+// Reasons of a synthetic result.
+const (
+	OverBudget   = "over-budget"
+	InvalidBatch = "invalid-batch"
+	NotApproved  = "denied"
+	RunEnding    = "run-ending"
+)
+
+// CallWaiting says a delegated call waits for its child run.
+type CallWaiting struct {
+	Call              string `json:"call"`
+	ChildConversation string `json:"childConversation"`
+	ChildSubmission   string `json:"childSubmission"`
+}
+
+// CallUnknown says that a prepared call has no known outcome.
+type CallUnknown struct {
+	Call string `json:"call"`
+	// Reason says why: lost with its attempt, or a defect in its handler. A
+	// defect is never probed or run again without an operator (RET-05).
+	Reason string `json:"reason"`
+}
+
+// Reasons of an unknown outcome.
+const (
+	LostOutcome    = "lost"
+	DefectOutcome  = "defect"
+	TimeoutOutcome = "timeout"
+)
+
+// Resolution answers an unknown call.
+type Resolution string
+
+// The resolutions.
+const (
+	Happened    Resolution = "happened"
+	NotHappened Resolution = "notHappened"
+	SafeToRetry Resolution = "safeToRetry"
+)
+
+// CallResolved answers an unknown call from its probe or from an operator. A
+// negative answer lets the call be prepared once more.
+type CallResolved struct {
+	Entry      uint64     `json:"entry,omitempty"`
+	Call       string     `json:"call"`
+	Resolution Resolution `json:"resolution"`
+	Source     string     `json:"source"` // probe or operator
+	By         string     `json:"by,omitempty"`
+	Reason     string     `json:"reason,omitempty"`
+}
+
+// StepRecorded is the success of one named step inside a handler; the step's
+// body never runs again for this call.
+type StepRecorded struct {
+	Call   string `json:"call"`
+	Step   string `json:"step"`
+	Result Value  `json:"result"`
+}
+
+// ChildLinked says a child run was admitted for a call.
+type ChildLinked struct {
+	Call         string `json:"call"`
+	Conversation string `json:"conversation"`
+	Submission   string `json:"submission"`
+	Agent        string `json:"agent"`
+}
+
+// ChildSettled joins the outcome of a child run.
+type ChildSettled struct {
+	Entry      uint64 `json:"entry"`
+	Call       string `json:"call"`
+	Submission string `json:"submission"`
+	Status     Status `json:"status"`
+	Output     Value  `json:"output,omitzero"`
+	Error      *Error `json:"error,omitempty"`
+	Usage      Usage  `json:"usage,omitzero"`
+}
+
+// BudgetReserved sets part of the run's budget aside for a child.
+type BudgetReserved struct {
+	Call      string    `json:"call"`
+	Allowance Allowance `json:"allowance"`
+	Tokens    int64     `json:"tokens,omitempty"`
+	MicroUSD  int64     `json:"microUSD,omitempty"`
+}
+
+// BudgetReleased gives a reservation back, once.
+type BudgetReleased struct {
+	Call string `json:"call"`
+}
+
+// BudgetAnswered is what a host's budget hook decided.
+type BudgetAnswered struct {
+	Turn    int    `json:"turn"`
+	Allowed bool   `json:"allowed"`
+	Reason  string `json:"reason,omitempty"`
+}
+
+// BudgetWarned says a budget passed 80 %, once per dimension.
+type BudgetWarned struct {
+	Dimension string `json:"dimension"`
+	Used      int64  `json:"used"`
+	Limit     int64  `json:"limit"`
+}
+
+// CompactionCreated condenses earlier history without erasing it.
+type CompactionCreated struct {
+	Compaction    string `json:"compaction"`
+	CoversThrough uint64 `json:"coversThrough"`
+	Summary       Value  `json:"summary,omitzero"`
+	Usage         Usage  `json:"usage,omitzero"`
+}
+
+// BackoffScheduled says the run waits before it asks the model again.
+type BackoffScheduled struct {
+	Until   time.Time `json:"until"`
+	Retries int       `json:"retries"`
+	Class   string    `json:"class"`
+	Message string    `json:"message,omitempty"`
+}
+
+// RunHeld says the run waits for an operator or another build.
+type RunHeld struct {
+	Reason string    `json:"reason"`
+	Detail string    `json:"detail,omitempty"`
+	Until  time.Time `json:"until,omitzero"`
+}
+
+// RunReleased ends a hold.
+type RunReleased struct {
+	Entry  uint64 `json:"entry,omitempty"`
+	By     string `json:"by,omitempty"`
+	Reason string `json:"reason,omitempty"`
+}
+
+// AbortRequested is a durable wish to end a submission; it is remembered even
+// when its submission has not been seen yet (F14b).
+type AbortRequested struct {
+	Entry      uint64 `json:"entry"`
+	Submission string `json:"submission"`
+	By         string `json:"by"`
+	Reason     string `json:"reason,omitempty"`
+}
+
+// EntryIgnored consumes an inbox entry that has no effect (F14d).
+type EntryIgnored struct {
+	Entry  uint64 `json:"entry"`
+	What   string `json:"what"`
+	Reason string `json:"reason"`
+}
+
+// Status is how a run ended.
+type Status string
+
+// The terminal statuses.
+const (
+	StatusCompleted Status = "completed"
+	StatusFailed    Status = "failed"
+	StatusAborted   Status = "aborted"
+)
+
+// Finish reasons of a completed run.
+const (
+	ModelStop       = "model-stop"
+	BudgetExhausted = "budget-exhausted"
+	CompletionTool  = "completion-tool"
+)
+
+// RunSettled is the one terminal record of a run.
+type RunSettled struct {
+	Run          string `json:"run"`
+	Status       Status `json:"status"`
+	FinishReason string `json:"finishReason,omitempty"`
+	Exhausted    string `json:"exhausted,omitempty"`
+	PolicyLimit  string `json:"policyLimit,omitempty"`
+	Output       Value  `json:"output,omitzero"`
+	Disposition  Value  `json:"disposition,omitzero"`
+	Error        *Error `json:"error,omitempty"`
+	Usage        Usage  `json:"usage,omitzero"`
+	Attempts     int    `json:"attempts"`
+	Turns        int    `json:"turns"`
+	// Queued names the submissions that still wait in the log (F16).
+	Queued []string `json:"queued,omitempty"`
+	// Joined names the follow-ups that settle with this run.
+	Joined []string `json:"joined,omitempty"`
+}
+
+// Error is a failure as a caller sees it: no secret, no foreign text.
+type Error struct {
+	Kind    string `json:"kind"`
+	Message string `json:"message"`
+	Hint    string `json:"hint,omitempty"`
+}
+
+// The persisted kinds.
+const (
+	KindAttemptStarted    Kind = "attemptStarted"
+	KindSubmissionQueued  Kind = "submissionQueued"
+	KindRunStarted        Kind = "runStarted"
+	KindSteeringApplied   Kind = "steeringApplied"
+	KindSteeringDropped   Kind = "steeringDropped"
+	KindFollowUpApplied   Kind = "followUpApplied"
+	KindResponseRecorded  Kind = "responseRecorded"
+	KindApprovalRequested Kind = "approvalRequested"
+	KindApprovalResolved  Kind = "approvalResolved"
+	KindCallPrepared      Kind = "callPrepared"
+	KindCallSettled       Kind = "callSettled"
+	KindCallWaiting       Kind = "callWaiting"
+	KindCallUnknown       Kind = "callUnknown"
+	KindCallResolved      Kind = "callResolved"
+	KindStepRecorded      Kind = "stepRecorded"
+	KindChildLinked       Kind = "childLinked"
+	KindChildSettled      Kind = "childSettled"
+	KindBudgetReserved    Kind = "budgetReserved"
+	KindBudgetReleased    Kind = "budgetReleased"
+	KindBudgetAnswered    Kind = "budgetAnswered"
+	KindBudgetWarned      Kind = "budgetWarned"
+	KindCompactionCreated Kind = "compactionCreated"
+	KindBackoffScheduled  Kind = "backoffScheduled"
+	KindRunHeld           Kind = "runHeld"
+	KindRunReleased       Kind = "runReleased"
+	KindAbortRequested    Kind = "abortRequested"
+	KindEntryIgnored      Kind = "entryIgnored"
+	KindRunSettled        Kind = "runSettled"
+)
+
+func (AttemptStarted) Kind() Kind    { return KindAttemptStarted }
+func (SubmissionQueued) Kind() Kind  { return KindSubmissionQueued }
+func (RunStarted) Kind() Kind        { return KindRunStarted }
+func (SteeringApplied) Kind() Kind   { return KindSteeringApplied }
+func (SteeringDropped) Kind() Kind   { return KindSteeringDropped }
+func (FollowUpApplied) Kind() Kind   { return KindFollowUpApplied }
+func (ResponseRecorded) Kind() Kind  { return KindResponseRecorded }
+func (ApprovalRequested) Kind() Kind { return KindApprovalRequested }
+func (ApprovalResolved) Kind() Kind  { return KindApprovalResolved }
+func (CallPrepared) Kind() Kind      { return KindCallPrepared }
+func (CallSettled) Kind() Kind       { return KindCallSettled }
+func (CallWaiting) Kind() Kind       { return KindCallWaiting }
+func (CallUnknown) Kind() Kind       { return KindCallUnknown }
+func (CallResolved) Kind() Kind      { return KindCallResolved }
+func (StepRecorded) Kind() Kind      { return KindStepRecorded }
+func (ChildLinked) Kind() Kind       { return KindChildLinked }
+func (ChildSettled) Kind() Kind      { return KindChildSettled }
+func (BudgetReserved) Kind() Kind    { return KindBudgetReserved }
+func (BudgetReleased) Kind() Kind    { return KindBudgetReleased }
+func (BudgetAnswered) Kind() Kind    { return KindBudgetAnswered }
+func (BudgetWarned) Kind() Kind      { return KindBudgetWarned }
+func (CompactionCreated) Kind() Kind { return KindCompactionCreated }
+func (BackoffScheduled) Kind() Kind  { return KindBackoffScheduled }
+func (RunHeld) Kind() Kind           { return KindRunHeld }
+func (RunReleased) Kind() Kind       { return KindRunReleased }
+func (AbortRequested) Kind() Kind    { return KindAbortRequested }
+func (EntryIgnored) Kind() Kind      { return KindEntryIgnored }
+func (RunSettled) Kind() Kind        { return KindRunSettled }
+
+// Drained is the inbox slot a record consumes, 0 for none.
+func Drained(r Record) uint64 {
+	switch r := r.(type) {
+	case SubmissionQueued:
+		return r.Entry
+	case SteeringApplied:
+		return r.Entry
+	case SteeringDropped:
+		return r.Entry
+	case ApprovalResolved:
+		return r.Entry
+	case CallSettled:
+		return r.Entry
+	case CallResolved:
+		return r.Entry
+	case ChildSettled:
+		return r.Entry
+	case RunReleased:
+		return r.Entry
+	case AbortRequested:
+		return r.Entry
+	case EntryIgnored:
+		return r.Entry
+	}
+	return 0
+}

@@ -1,0 +1,316 @@
+package functions
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-lambda-go/events"
+	"github.com/google/uuid"
+
+	"github.com/layover-run/layover/core/client/wire"
+	"github.com/layover-run/layover/core/engine"
+	"github.com/layover-run/layover/core/record"
+)
+
+// APIOptions configures the HTTP API.
+type APIOptions struct {
+	// Tenant is used for requests without a Layover-Tenant header. Defaults to
+	// "local".
+	Tenant string
+	// LoopbackOnly refuses requests whose Host is no loopback name: a page
+	// that rebinds its DNS name to 127.0.0.1 keeps its own name there.
+	LoopbackOnly bool
+	// Log hears of defects. Defaults to slog.Default.
+	Log *slog.Logger
+}
+
+// acceptFor bounds a command: it goes on when its caller hangs up, because
+// half a command helps nobody.
+const acceptFor = 30 * time.Second
+
+type api struct {
+	admit *Admit
+	opts  APIOptions
+	mux   *http.ServeMux
+}
+
+// NewAPI serves the /v1 API. Submissions take the road of every other message:
+// an SQS event of one message through the admit function.
+func NewAPI(admit *Admit, o APIOptions) http.Handler {
+	if o.Tenant == "" {
+		o.Tenant = "local"
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	a := &api{admit: admit, opts: o, mux: http.NewServeMux()}
+	for pattern, handle := range map[string]func(http.ResponseWriter, *http.Request) error{
+		"POST /v1/submissions":                                   a.submit,
+		"POST /v1/conversations/{conversation}/submissions":      a.submit,
+		"POST /v1/conversations/{conversation}/abort":            a.abort,
+		"POST /v1/conversations/{conversation}/resolve":          a.resolve,
+		"POST /v1/conversations/{conversation}/steer":            a.later("steer"),
+		"POST /v1/conversations/{conversation}/followUp":         a.later("followUp"),
+		"POST /v1/approvals/{approval}":                          a.decide,
+		"POST /v1/events":                                        a.event,
+		"GET /v1/conversations/{conversation}":                   a.status,
+		"GET /v1/conversations/{conversation}/records":           a.records,
+		"GET /v1/conversations/{conversation}/verify":            a.verify,
+		"GET /v1/conversations/{conversation}/submissions/{run}": a.progress,
+		"GET /v1/submissions/{run}":                              a.progress,
+		"GET /v1/approvals":                                      a.approvals,
+		"GET /v1/agents":                                         a.agents,
+	} {
+		a.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			if err := handle(w, r); err != nil {
+				writeProblem(w, problem(pattern, err))
+			}
+		})
+	}
+	return a
+}
+
+// ServeHTTP answers everything, refusals of the router included, with JSON.
+func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	defer func() {
+		if defect := recover(); defect != nil && defect != http.ErrAbortHandler {
+			a.opts.Log.Error("defect in the API", "request", r.Method+" "+r.URL.Path, "panic", fmt.Sprint(defect), "stack", string(debug.Stack()))
+			writeProblem(w, problem("answer", refuse(engine.KindInternal, "answer", "the stack is in the server's log", "a defect in the server")))
+		}
+	}()
+	if err := a.guard(r); err != nil {
+		writeProblem(w, problem("request", err))
+		return
+	}
+	handler, pattern := a.mux.Handler(r)
+	if pattern != "" {
+		a.mux.ServeHTTP(w, r)
+		return
+	}
+	refused := &refusal{header: http.Header{}}
+	handler.ServeHTTP(refused, r)
+	p := problem("request", refuse(engine.KindNotFound, "request", "the API is under /v1", "no route %s", r.URL.Path))
+	if refused.status == http.StatusMethodNotAllowed {
+		allow := refused.header.Get("Allow")
+		w.Header().Set("Allow", allow)
+		p = problem("request", refuse(engine.KindInvalid, "request", "use "+allow, "%s is not for %s", r.URL.Path, r.Method))
+		p.Status, p.Title = refused.status, http.StatusText(refused.status)
+	}
+	writeProblem(w, p)
+}
+
+// refusal takes the router's own answer, to say the same in JSON.
+type refusal struct {
+	header http.Header
+	status int
+}
+
+func (r *refusal) Header() http.Header         { return r.header }
+func (r *refusal) Write(b []byte) (int, error) { return len(b), nil }
+func (r *refusal) WriteHeader(status int)      { r.status = status }
+
+// guard keeps other web pages out: the API has no token, and a browser that
+// shows one would send its requests here.
+func (a *api) guard(r *http.Request) error {
+	if a.opts.LoopbackOnly && !loopback(r.Host) {
+		return refuse(wire.KindForbidden, "request", "use the address the server printed", "host %q is not this machine", r.Host)
+	}
+	const hint = "a web page of another origin cannot use this API"
+	if origin := r.Header.Get("Origin"); origin != "" {
+		if u, err := url.Parse(origin); err != nil || u.Host != r.Host {
+			return refuse(wire.KindForbidden, "request", hint, "origin %q is not this server", origin)
+		}
+	}
+	switch site := r.Header.Get("Sec-Fetch-Site"); site {
+	case "", "none", "same-origin":
+	default:
+		return refuse(wire.KindForbidden, "request", hint, "the request is %s", site)
+	}
+	return nil
+}
+
+// loopback reports whether a Host header names this machine.
+func loopback(hostport string) bool {
+	host, _, err := net.SplitHostPort(hostport)
+	if err != nil {
+		host = hostport
+	}
+	host = strings.Trim(host, "[]")
+	if strings.EqualFold(host, "localhost") {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.Unmap().IsLoopback()
+}
+
+// caller says who asks.
+func (a *api) caller(r *http.Request) (tenant, principal string) {
+	tenant, principal = r.Header.Get(wire.HeaderTenant), r.Header.Get(wire.HeaderPrincipal)
+	if tenant == "" {
+		tenant = a.opts.Tenant
+	}
+	if principal == "" {
+		principal = "anonymous"
+	}
+	return tenant, principal
+}
+
+// command is the context of a request that changes something.
+func command(r *http.Request) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(r.Context()), acceptFor)
+}
+
+func (a *api) submit(w http.ResponseWriter, r *http.Request) error {
+	var in wire.Submit
+	if err := readInto(w, r, "submit", &in); err != nil {
+		return err
+	}
+	tenant, principal := a.caller(r)
+	body, err := encode(Message{
+		V: MessageVersion, Type: "submit", Agent: in.Agent, Conversation: r.PathValue("conversation"), Key: in.Key, Input: in.Input,
+		ReplyTo: in.ReplyTo, Allowance: engine.AllowanceRequest(in.Allowance),
+	})
+	if err != nil {
+		return refuse(engine.KindInternal, "submit", "", "the message does not encode: %v", err)
+	}
+	ctx, cancel := command(r)
+	defer cancel()
+	result := a.admit.Process(ctx, events.SQSEvent{Records: []events.SQSMessage{{
+		MessageId: uuid.Must(uuid.NewV7()).String(), Body: string(body), EventSource: "aws:sqs",
+		Attributes:        map[string]string{"SenderId": principal},
+		MessageAttributes: map[string]events.SQSMessageAttribute{"tenant": {DataType: "String", StringValue: &tenant}},
+	}}})[0]
+	if result.Err != nil {
+		return result.Err
+	}
+	out := wire.Submitted{V: wire.Version, Submission: result.Receipt.Submission, Conversation: result.Receipt.Conversation,
+		Receipt: wire.Accepted, At: record.Time(result.Receipt.At)}
+	if result.Receipt.Duplicate {
+		out.Receipt = wire.Duplicate
+	}
+	writeJSON(w, http.StatusAccepted, out)
+	return nil
+}
+
+// event takes the JSON that Lambda gets from SQS. The envelope has fields this
+// program does not know; what it carries is checked message by message.
+func (a *api) event(w http.ResponseWriter, r *http.Request) error {
+	body, err := readBody(w, r, "send")
+	if err != nil {
+		return err
+	}
+	const hint = `send {"Records":[…]}, as Lambda gets it from SQS`
+	var ev events.SQSEvent
+	if err := json.Unmarshal(body, &ev); err != nil {
+		return refuse(engine.KindInvalid, "send", hint, "the body is no SQS event: %s", strings.TrimPrefix(err.Error(), "json: "))
+	}
+	if len(ev.Records) == 0 {
+		return refuse(engine.KindInvalid, "send", hint, "the event has no Records")
+	}
+	a.complete(r, ev.Records)
+	ctx, cancel := command(r)
+	defer cancel()
+	resp, err := a.admit.Handle(ctx, ev)
+	if err != nil {
+		return err
+	}
+	if resp.BatchItemFailures == nil {
+		resp.BatchItemFailures = []events.SQSBatchItemFailure{}
+	}
+	writeJSON(w, http.StatusOK, resp)
+	return nil
+}
+
+// complete gives messages that do not say who sent them the caller of the
+// request, so that an event written by hand needs a body only.
+func (a *api) complete(r *http.Request, messages []events.SQSMessage) {
+	tenant, principal := a.caller(r)
+	for i := range messages {
+		m := &messages[i]
+		if m.Attributes["SenderId"] == "" {
+			if m.Attributes == nil {
+				m.Attributes = map[string]string{}
+			}
+			m.Attributes["SenderId"] = principal
+		}
+		if _, ok := m.MessageAttributes["tenant"]; !ok {
+			if m.MessageAttributes == nil {
+				m.MessageAttributes = map[string]events.SQSMessageAttribute{}
+			}
+			m.MessageAttributes["tenant"] = events.SQSMessageAttribute{DataType: "String", StringValue: &tenant}
+		}
+	}
+}
+
+func (a *api) decide(w http.ResponseWriter, r *http.Request) error {
+	var in wire.Decide
+	if err := readInto(w, r, "decide", &in); err != nil {
+		return err
+	}
+	if in.Decision != wire.Approve && in.Decision != wire.Deny {
+		return refuse(engine.KindInvalid, "decide", `the decisions are "approve" and "deny"`, "unknown decision %q", in.Decision)
+	}
+	ctx, cancel := command(r)
+	defer cancel()
+	tenant, principal := a.caller(r)
+	d, err := a.admit.Admitter().Decide(ctx, engine.DecisionRequest{Tenant: tenant, Principal: principal,
+		Approval: r.PathValue("approval"), Approve: in.Decision == wire.Approve, Reason: in.Reason, ArgsDigest: in.ArgsDigest})
+	if err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusOK, wire.Decision{ID: d.Approval, Decision: d.Decision, By: d.By, At: record.Time(d.At)})
+	return nil
+}
+
+func (a *api) abort(w http.ResponseWriter, r *http.Request) error {
+	var in wire.Abort
+	if r.ContentLength != 0 {
+		if err := readInto(w, r, "abort", &in); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := command(r)
+	defer cancel()
+	tenant, principal := a.caller(r)
+	conversation := r.PathValue("conversation")
+	submission, err := a.admit.Admitter().RequestAbort(ctx, engine.AbortRequest{Tenant: tenant, Principal: principal,
+		Conversation: conversation, Submission: in.Submission, Reason: in.Reason})
+	if err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusAccepted, wire.Aborting{Conversation: conversation, Submission: submission, By: principal})
+	return nil
+}
+
+func (a *api) resolve(w http.ResponseWriter, r *http.Request) error {
+	var in wire.Resolve
+	if err := readInto(w, r, "resolve", &in); err != nil {
+		return err
+	}
+	ctx, cancel := command(r)
+	defer cancel()
+	tenant, principal := a.caller(r)
+	conversation := r.PathValue("conversation")
+	if err := a.admit.Admitter().Resolve(ctx, engine.ResolveRequest{Tenant: tenant, Principal: principal, Conversation: conversation,
+		Call: in.Call, Resolution: in.Resolution, Result: in.Result, Reason: in.Reason}); err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusAccepted, wire.Resolved{Conversation: conversation, Call: in.Call, Resolution: in.Resolution, By: principal})
+	return nil
+}
+
+// later answers the commands of a coming version.
+func (a *api) later(op string) func(http.ResponseWriter, *http.Request) error {
+	return func(http.ResponseWriter, *http.Request) error {
+		return refuse(engine.KindUnsupported, op, "submit a new message to the conversation instead", "%s is not supported yet", op)
+	}
+}

@@ -1,0 +1,96 @@
+package functions
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/layover-run/layover/core/engine"
+	"github.com/layover-run/layover/core/record"
+)
+
+// MaxBody is the largest message body, in bytes: what a queue carries.
+const MaxBody = 1 << 20
+
+// MessageVersion is the version of the ingress message.
+const MessageVersion = 1
+
+// Message is the ingress message: the body of a queue message.
+type Message struct {
+	V            int                     `json:"v"`
+	Type         string                  `json:"type"`
+	Agent        string                  `json:"agent,omitempty"`
+	Conversation string                  `json:"conversation,omitempty"`
+	Key          string                  `json:"key,omitempty"`
+	Input        json.RawMessage         `json:"input,omitempty"`
+	ReplyTo      string                  `json:"replyTo,omitempty"`
+	Allowance    engine.AllowanceRequest `json:"allowance,omitzero"`
+	Submission   string                  `json:"submission,omitempty"`
+	Text         string                  `json:"text,omitempty"`
+	Reason       string                  `json:"reason,omitempty"`
+}
+
+// fieldsOf names the fields each message type may have besides v, type and
+// conversation.
+var fieldsOf = map[string][]string{
+	"submit":   {"agent", "key", "input", "replyTo", "allowance"},
+	"steer":    {"submission", "text"},
+	"followUp": {"agent", "key", "input", "text"},
+	"abort":    {"submission", "reason"},
+}
+
+// parseMessage refuses everything the surface does not describe, by name.
+func parseMessage(body string) (Message, *engine.Error) {
+	refuse := func(hint, format string, args ...any) (Message, *engine.Error) {
+		return Message{}, &engine.Error{Kind: engine.KindInvalid, Op: "admit", Hint: hint, Message: fmt.Sprintf(format, args...)}
+	}
+	if len(body) > MaxBody {
+		return Message{}, &engine.Error{Kind: engine.KindTooLarge, Op: "admit", Hint: "store large content elsewhere and submit a reference to it",
+			Message: fmt.Sprintf("the message has %d bytes; the limit is %d", len(body), MaxBody)}
+	}
+	if !utf8.ValidString(body) {
+		return refuse("send UTF-8", "the message is not valid UTF-8")
+	}
+	canonical, err := record.Canonical([]byte(body))
+	if err != nil {
+		return refuse("send one JSON object", "the message is malformed: %v", err)
+	}
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(canonical, &fields); err != nil {
+		return refuse("send one JSON object", "the message is not a JSON object")
+	}
+	var m Message
+	dec := json.NewDecoder(bytes.NewReader(canonical))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&m); err != nil {
+		return refuse("the message fields are listed in the documentation of the ingress message", "%s", strings.TrimPrefix(err.Error(), "json: "))
+	}
+	if m.V != MessageVersion {
+		return refuse("this build reads version 1", `field "v": version %d is not known`, m.V)
+	}
+	allowed, ok := fieldsOf[m.Type]
+	if !ok {
+		switch m.Type {
+		case "approve", "deny", "resolve":
+			return refuse("use the HTTP API or the CLI", `field "type": %q is not taken from a queue, because a message cannot prove who sends it`, m.Type)
+		}
+		return refuse("the types are submit, steer, followUp and abort", `field "type": unknown type %q`, m.Type)
+	}
+	for name := range fields {
+		if name != "v" && name != "type" && name != "conversation" && !contains(allowed, name) {
+			return refuse("", "field %q does not belong in a %s message", name, m.Type)
+		}
+	}
+	return m, nil
+}
+
+func contains(names []string, name string) bool {
+	for _, n := range names {
+		if n == name {
+			return true
+		}
+	}
+	return false
+}
