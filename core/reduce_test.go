@@ -28,7 +28,6 @@ var (
 	unknown  = record.CallUnknown{Call: "c", Reason: record.LostOutcome}
 	notDone  = record.CallResolved{Call: "c", Resolution: record.NotHappened, Source: "probe"}
 	settled  = record.CallSettled{Call: "c", Outcome: record.Succeeded, Result: record.MustValue(1)}
-	settled2 = record.CallSettled{Call: "e", Outcome: record.Succeeded, Result: record.MustValue(1)}
 	finished = record.RunSettled{Run: "s", Status: record.StatusCompleted, FinishReason: record.ModelStop}
 )
 

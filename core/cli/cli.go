@@ -9,6 +9,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"runtime/debug"
@@ -59,7 +60,7 @@ func Run(ctx context.Context, env Env) int {
 	root.SetIn(env.Stdin)
 	root.SetOut(env.Stdout)
 	root.SetErr(env.Stderr)
-	err := root.ExecuteContext(ctx)
+	cmd, err := root.ExecuteContextC(ctx)
 	var quiet exitCode
 	switch {
 	case err == nil:
@@ -70,6 +71,9 @@ func Run(ctx context.Context, env Env) int {
 		err = usage("%s", strings.Join(strings.Fields(err.Error()), " "))
 	}
 	f := a.explain(err)
+	if f.todo == "" {
+		f.todo = "`" + cmd.CommandPath() + " --help` shows the usage"
+	}
 	_, _ = io.WriteString(env.Stderr, f.line()+"\n")
 	return int(f.code)
 }
@@ -155,8 +159,11 @@ func programName(arg0 string) string {
 			return "go run " + info.Path
 		}
 	}
-	if dir, name := filepath.Split(arg0); dir == "" || strings.HasPrefix(dir, string(filepath.Separator)) {
-		return name // found on the path, or by its full name
+	name := filepath.Base(arg0)
+	if found, err := exec.LookPath(name); err == nil {
+		if given, err := filepath.Abs(arg0); arg0 == name || err == nil && given == found {
+			return name
+		}
 	}
 	return arg0
 }

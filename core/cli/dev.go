@@ -137,6 +137,11 @@ func cannotListen(listen string, err error) error {
 }
 
 func (a *app) cannotOpen(err error) error {
+	for _, reason := range []error{journal.ErrInUse, journal.ErrNewer} {
+		for next := errors.Unwrap(err); next != nil && next != reason && errors.Is(next, reason); next = errors.Unwrap(next) {
+			err = next // the packages it came through are of no use to a reader
+		}
+	}
 	switch {
 	case errors.Is(err, journal.ErrInUse):
 		return fail(exitRefused, "dev", "stop the other server, or use another directory with --data", "%v", err)
@@ -177,7 +182,8 @@ func serve(ctx context.Context, socket net.Listener, handler http.Handler, log *
 
 // announce tells people and other commands where the server is.
 func (a *app) announce(url string) error {
-	raw, err := json.Marshal(serverFile{URL: url, PID: os.Getpid()})
+	f := serverFile{URL: url, PID: os.Getpid()}
+	raw, err := json.Marshal(f)
 	if err != nil {
 		return err
 	}
@@ -189,7 +195,10 @@ func (a *app) announce(url string) error {
 		return fail(exitBroken, "dev", "check the directory", "%v", err)
 	}
 	if a.json {
-		return a.printJSON(map[string]any{"url": url, "data": a.data, "pid": os.Getpid()})
+		return a.printJSON(struct {
+			serverFile
+			Data string `json:"data"`
+		}{f, a.data})
 	}
 	a.banner(url)
 	return nil

@@ -89,9 +89,6 @@ func (a *app) explain(err error) *failure {
 	default:
 		f = fail(exitBroken, "internal", "try again; if it stays, look at the server's output", "%v", err)
 	}
-	if f.todo == "" {
-		f.todo = "`" + a.Program + " --help` shows the usage"
-	}
 	f.todo = upperFirst(strings.ReplaceAll(f.todo, "`layover ", "`"+a.Program+" "))
 	return f
 }
@@ -111,7 +108,7 @@ func exitOf(p *client.Problem) exitCode {
 func (a *app) nextStep(p *client.Problem) string {
 	switch engine.ErrorKind(p.Kind) {
 	case engine.KindInvalid, engine.KindTooLarge, engine.KindUnsupported:
-		return "`layover --help` shows the usage"
+		return "" // the usage of the command
 	case engine.KindDecided:
 		return "`layover approvals` lists what still waits"
 	case engine.KindSettled:

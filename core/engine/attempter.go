@@ -109,7 +109,7 @@ func (a *attempt) run(ctx context.Context) (Ended, error) {
 		return FencedOff, nil
 	}
 	a.state = state
-	a.effects, a.stop = context.WithDeadline(context.WithoutCancel(ctx), a.end.Add(-core.YieldMargin))
+	a.effects, a.stop = context.WithTimeout(context.WithoutCancel(ctx), a.end.Sub(a.cfg.Now())-core.YieldMargin)
 	defer a.stop()
 	watching, unwatch := context.WithCancel(ctx)
 	defer unwatch()

@@ -64,8 +64,16 @@ func requestDigest(req *model.Request) (string, error) {
 func (j job) callModel(ctx context.Context) core.Fact {
 	fpModelStart.Hit()
 	reducer := model.NewReducer(model.Limits{})
-	err := j.def.Model.Stream(ctx, j.a.request, reducer.Add)
+	finished := false
+	err := j.def.Model.Stream(ctx, j.a.request, func(p model.Part) error {
+		_, finish := p.(model.Finish)
+		finished = finished || finish
+		return reducer.Add(p)
+	})
 	fpModelEnd.Hit()
+	if err == nil && !finished {
+		err = &model.Error{Class: model.Transient, Message: "the stream ended before the response was complete"}
+	}
 	if err == nil {
 		var resp model.Response
 		if resp, err = reducer.Response(); err == nil {

@@ -32,14 +32,11 @@ func (j job) startTool(ctx context.Context, e core.StartTool) core.Fact {
 	fpToolEnd.Hit()
 	bounded, original := tool.Bound(result.Value, tool.DefaultResultBound)
 	ended.Outcome, ended.Tag, ended.Bytes = result.Outcome, result.Tag, original
-	if original <= tool.DefaultResultBound {
-		ended.Bytes = 0
-	}
 	ended.Result = record.Value{Inline: bounded}
 	ended.Duration = time.Since(began).Round(time.Microsecond)
 	ended.TimedOut = result.Outcome == record.Interrupted && ctx.Err() == nil
 	if ended.TimedOut {
-		ended.Outcome, ended.Tag = record.Failed, "timeout"
+		ended.Outcome = record.Failed
 	}
 	if result.Defect != nil {
 		ended.Defect, ended.Tag = true, core.Defect

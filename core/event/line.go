@@ -57,6 +57,9 @@ func sentence(e Event, command string) string {
 	case ApprovalRequested:
 		return fmt.Sprintf("waits for approval of %s(%s)  approve with: %s approve %s", name(d.Tool), value(d.Args, d.ArgsAside), command, Quote(d.Approval))
 	case ApprovalResolved:
+		if d.Decision == record.Expired {
+			return name(d.Tool) + " was not decided in time"
+		}
 		return fmt.Sprintf("%s %s%s", name(d.Tool), name(string(d.Decision)), byWhom(d.By, d.Reason))
 	case SteeringApplied:
 		return fmt.Sprintf("steered by %s: %s", name(d.By), value(d.Text, d.TextAside))

@@ -79,10 +79,9 @@ func (c *canonicalizer) peek() byte {
 }
 
 func (c *canonicalizer) value(depth int) error {
-	if depth > c.depth {
-		return c.fail("nested too deeply")
-	}
 	switch b := c.peek(); {
+	case (b == '{' || b == '[') && depth >= c.depth:
+		return c.fail("nested too deeply")
 	case b == '{':
 		return c.object(depth)
 	case b == '[':

@@ -69,7 +69,7 @@ func (c *coder) body(f fielder, tags []tag) {
 			c.next()
 			f.fields(c)
 			if c.err == nil && c.name != nil {
-				c.fail(fmt.Errorf("%w: field %q in %T", ErrUnknownKind, c.name, f))
+				c.fail(unknownField(c.name))
 			}
 			c.pos++
 		}
@@ -88,7 +88,10 @@ func (c *coder) member(name string, opt, zero bool) bool {
 		return false
 	case c.mode == decoding:
 		here := string(c.name) == name
-		if !here && !opt {
+		switch {
+		case c.name != nil && string(c.name) < name:
+			c.fail(unknownField(c.name))
+		case !here && !opt:
 			c.fail(corrupt("no field %q", name))
 		}
 		return here
@@ -100,6 +103,8 @@ func (c *coder) member(name string, opt, zero bool) bool {
 	}
 	return true
 }
+
+func unknownField(name []byte) error { return fmt.Errorf("%w: field %q", ErrUnknownKind, name) }
 
 func (c *coder) done(opt, zero bool) {
 	if c.mode == decoding && c.err == nil {

@@ -19,7 +19,7 @@ func n(v int64) *int64 { return &v }
 func usage() record.Usage {
 	return record.Usage{
 		InputTokens: n(900), CacheReadTokens: n(700), CacheWriteTokens: n(0), OutputTokens: n(64), ReasoningTokens: n(32),
-		CostMicroUSD: n(record.MaxSafeInteger), Raw: []byte(`{"cached":7.0e2,"total":900}`),
+		CostMicroUSD: n(record.MaxSafeInteger), Raw: []byte(`{"cached":700,"total":900}`),
 	}
 }
 

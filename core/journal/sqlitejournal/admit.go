@@ -112,6 +112,9 @@ func (a *admission) bind(s *stmt, sub *journal.Submission) *stmt {
 
 // again answers a submission whose row exists.
 func (a *admission) again(known *subRow) error {
+	if known == nil {
+		return fmt.Errorf("%w: submission %s is in an index but not in its table", record.ErrCorrupt, a.row.sub.ID)
+	}
 	if known.sub.Digest != a.row.sub.Digest {
 		return fmt.Errorf("%w: submission %s", journal.ErrConflict, known.sub.ID)
 	}

@@ -10,6 +10,7 @@ package sqlitejournal
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -142,10 +143,7 @@ func (j *Journal) release() error {
 	if j.w != nil {
 		err = j.w.c.close()
 	}
-	if lockErr := j.lock.Close(); err == nil {
-		err = lockErr
-	}
-	return err
+	return errors.Join(err, unlock(j.lock))
 }
 
 // Boot is the id of this opening of the store. A running lane claimed under

@@ -35,6 +35,12 @@ func lockDir(dir string) (*os.File, error) {
 	return f, nil
 }
 
+// unlock gives the directory back. Closing alone would not do while a child
+// process is being started: until its exec it shares the file.
+func unlock(f *os.File) error {
+	return errors.Join(syscall.Flock(int(f.Fd()), syscall.LOCK_UN), f.Close())
+}
+
 func writePid(f *os.File) error {
 	if err := f.Truncate(0); err != nil {
 		return err
