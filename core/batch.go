@@ -57,10 +57,8 @@ func (p *planner) approvals() bool {
 		return true // asked again, the run ends
 	}
 	if asked {
-		if len(p.plan.Append) == 0 {
-			p.step("11 approval")
-			p.park(WaitApproval, earliest(until, r.Deadline))
-		}
+		p.step("11 approval")
+		p.park(WaitApproval, earliest(until, r.Deadline))
 		return true
 	}
 	for _, c := range slices.Clone(p.s.Run.Calls) {

@@ -62,7 +62,6 @@ func (p *planner) closeCalls() bool {
 			unknown = append(unknown, c)
 		case c.Phase == Prepared && c.Class == record.Uncertain:
 			p.emit(record.CallUnknown{Call: c.ID, Reason: record.LostOutcome})
-			c.UnknownAt = p.c.Now
 			unknown = append(unknown, c)
 		case c.Starts > 0:
 			p.emit(record.CallSettled{Call: c.ID, Outcome: record.Interrupted, Result: failure("interrupted", "the run ended before the tool did")})
@@ -71,9 +70,7 @@ func (p *planner) closeCalls() bool {
 		}
 	}
 	if len(unknown) > 0 {
-		if len(p.plan.Append) == 0 {
-			p.park(WaitUnknown, p.recheck(unknown[0].UnknownAt))
-		}
+		p.park(WaitUnknown, p.recheck(unknown[0].UnknownAt))
 		return false
 	}
 	for _, c := range append([]Call(nil), p.s.Run.Calls...) {
@@ -95,7 +92,6 @@ func (p *planner) settle(s record.RunSettled) {
 	}
 	p.step("19 next")
 	p.emit(s)
-	p.d.newTurn()
 }
 
 // fail settles the run as failed.
@@ -154,9 +150,7 @@ func (p *planner) held() bool {
 		p.emit(record.RunHeld{Reason: "definition", Detail: detail})
 		return true
 	}
-	if len(p.plan.Append) == 0 {
-		p.park(WaitHeld, earliest(p.recheck(r.HeldAt), r.Deadline))
-	}
+	p.park(WaitHeld, earliest(p.recheck(r.HeldAt), r.Deadline))
 	return true
 }
 

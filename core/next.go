@@ -235,8 +235,6 @@ func (p *planner) openCall(id string) *Call {
 
 // startRun begins the next queued submission. False means the plan is complete.
 func (p *planner) startRun() bool {
-	p.d.newTurn()
-	p.d.decoded, p.d.instructions = nil, nil
 	if len(p.s.Queue) == 0 {
 		p.park("", time.Time{})
 		return false

@@ -136,7 +136,8 @@ func (p *play) inbox(rest string) core.Fact {
 
 func (p *play) model(rest string) core.Fact {
 	word, rest, _ := strings.Cut(rest, " ")
-	resp := &core.Response{Stop: "stop", RawStop: "end_turn", Provider: "test", Model: "m"}
+	in, out := int64(10), int64(2)
+	resp := &core.Response{Usage: record.Usage{InputTokens: &in, OutputTokens: &out}, Stop: "stop", RawStop: "end_turn", Provider: "test", Model: "m"}
 	switch word {
 	case "text":
 		resp.Message = record.TextMessage(record.Assistant, rest)

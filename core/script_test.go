@@ -187,6 +187,9 @@ func (p *play) attempt(fields []string) {
 			info.Settled = mustUint(p.t, value)
 		case "boot":
 			info.Boot = value
+		case "epoch":
+			p.epoch = mustUint(p.t, value)
+			info.Epoch = p.epoch
 		case "exclusive":
 			info.Exclusive = value == "true"
 		default:

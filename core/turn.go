@@ -17,12 +17,6 @@ func (p *planner) turn() {
 		p.respond()
 	case p.d.failure != nil:
 		p.modelFailed()
-	case p.d.pending["model"] || p.d.pending["delay"]:
-		if p.d.cancelled || !p.fits(0) {
-			p.yield()
-			return
-		}
-		p.wait()
 	default:
 		p.seam()
 	}
@@ -43,13 +37,14 @@ func (p *planner) seam() {
 		return
 	}
 	if r.Backoff != nil && p.c.Now.Before(r.Backoff.Until) {
-		if len(p.plan.Append) == 0 {
-			p.park(WaitBackoff, earliest(r.Backoff.Until, r.Deadline))
-		}
+		p.park(WaitBackoff, earliest(r.Backoff.Until, r.Deadline))
 		return
 	}
 	if p.d.cancelled || !p.fits(0) {
 		p.yield()
+		return
+	}
+	if p.d.pending["delay"] {
 		return
 	}
 	if !r.Prefixed && !p.evaluate() {
@@ -193,7 +188,6 @@ func (p *planner) modelFailed() {
 	}
 	until := p.c.Now.Add(max(f.RetryAfter, p.jitter(15*time.Second, 15*time.Minute, backoffs)))
 	p.emit(record.BackoffScheduled{Until: record.Time(until), Retries: backoffs + 1, Class: f.Class, Message: f.Message})
-	p.d.retries = 0
 }
 
 // jitter doubles base up to limit and takes between half and all of it. It

@@ -1,13 +1,18 @@
 package functions_test
 
 import (
+	"context"
 	"errors"
 	"io"
+	"iter"
 	"net/http/httptest"
 	"strings"
 	"testing"
 
 	"github.com/layover-run/layover/core/client/wire"
+	"github.com/layover-run/layover/core/journal"
+	"github.com/layover-run/layover/core/journal/memjournal"
+	"github.com/layover-run/layover/core/record"
 	"github.com/layover-run/layover/functions"
 )
 
@@ -140,6 +145,51 @@ func TestAPIStoreFails(t *testing.T) {
 	p := answer[wire.Problem](w, 503, "POST", "/v1/submissions", `{"agent":"echo","input":"a"}`)
 	if p.Kind != "unavailable" || p.Hint == "" {
 		t.Errorf("problem = %+v", p)
+	}
+}
+
+// damaged loses a byte of every batch from a slot on.
+type damaged struct {
+	journal.Journal
+	from *uint64
+}
+
+func (d damaged) Read(ctx context.Context, lane journal.Lane, from uint64) iter.Seq2[record.Sealed, error] {
+	return func(yield func(record.Sealed, error) bool) {
+		for s, err := range d.Journal.Read(ctx, lane, from) {
+			if err == nil && s.Slot >= *d.from {
+				s.Body = s.Body[1:]
+			}
+			if !yield(s, err) {
+				return
+			}
+		}
+	}
+}
+
+// What is good is shown, and a listing that breaks off says so.
+func TestAPIDamagedLog(t *testing.T) {
+	from := uint64(100)
+	w := newWorldOn(t, memjournal.New(), func(j journal.Journal) journal.Journal { return damaged{j, &from} })
+	answer[wire.Submitted](w, 202, "POST", "/v1/conversations/c1/submissions", `{"agent":"echo","input":"hi"}`)
+	w.work("c1")
+	from = 2
+	raw, err := io.ReadAll(w.call("GET", "/v1/conversations/c1/records", "").Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(string(raw)), "\n")
+	if len(lines) != 2 || !strings.Contains(lines[0], `"slot":1`) || !strings.Contains(lines[1], `"kind":"corrupt"`) {
+		t.Errorf("records = %q", lines)
+	}
+	if v := answer[wire.Verification](w, 200, "GET", "/v1/conversations/c1/verify", ""); v.OK || v.FirstBad != 2 || v.Batches != 1 || len(v.Violations) == 0 {
+		t.Errorf("verification = %+v", v)
+	}
+	from = 1
+	for _, path := range []string{"", "/records"} {
+		if p := answer[wire.Problem](w, 500, "GET", "/v1/conversations/c1"+path, ""); p.Kind != "corrupt" || p.Hint == "" {
+			t.Errorf("%q: %+v", path, p)
+		}
 	}
 }
 

@@ -37,7 +37,10 @@ type payment struct {
 	Cents int `json:"cents"`
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t *testing.T) *world { return newWorldOn(t, memjournal.New(), nil) }
+
+// newWorldOn puts wrap, if any, around the journal.
+func newWorldOn(t *testing.T, mem *memjournal.Journal, wrap func(journal.Journal) journal.Journal) *world {
 	t.Helper()
 	pay := tool.New("pay", "Pays.", func(_ context.Context, in payment) (payment, error) { return in, nil }, tool.RequireApproval())
 	payer := agent.MustDefine[payment, string]("payer", agent.Config[payment]{Description: "Pays.", Instructions: agent.Text[payment]("Pay."), Tools: []*tool.Tool{pay}})
@@ -47,8 +50,11 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	quiet := slog.New(slog.DiscardHandler)
-	w := &world{t: t, journal: memjournal.New()}
-	cfg := engine.Config{Journal: w.journal, Queue: memqueue.New(), Boot: w.journal.Boot(), Log: quiet}
+	w := &world{t: t, journal: mem}
+	cfg := engine.Config{Journal: mem, Queue: memqueue.New(), Boot: mem.Boot(), Log: quiet}
+	if wrap != nil {
+		cfg.Journal = wrap(mem)
+	}
 	admitter, err := engine.NewAdmitter(cfg, registry.Manifest())
 	if err != nil {
 		t.Fatal(err)

@@ -76,7 +76,6 @@ func TestPolicyLimitFamily(t *testing.T) {
 	judge(t, "an error on a completed run", with(completed, func(s *record.RunSettled) { s.Error = failure() }), false)
 }
 
-// conformance: RUN-029g
 // conformance: RUN-029h
 func TestDispositionFamily(t *testing.T) {
 	for what, row := range map[string]struct {
@@ -118,8 +117,6 @@ func TestPrefix(t *testing.T) {
 	}
 }
 
-// conformance: RUN-023c
-//
 // Each count, wherever usage is persisted, is a safe integer or absent.
 func TestUsageBounds(t *testing.T) {
 	counts := []func(*record.Usage) **int64{
