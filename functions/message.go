@@ -3,7 +3,10 @@ package functions
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -41,6 +44,8 @@ var fieldsOf = map[string][]string{
 	"abort":    {"submission", "reason"},
 }
 
+var allowanceFields = []string{"turns", "toolCalls", "seconds"}
+
 // parseMessage refuses everything the surface does not describe, by name.
 func parseMessage(body string) (Message, *engine.Error) {
 	refuse := func(hint, format string, args ...any) (Message, *engine.Error) {
@@ -58,14 +63,14 @@ func parseMessage(body string) (Message, *engine.Error) {
 		return refuse("send one JSON object", "the message is malformed: %v", err)
 	}
 	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(canonical, &fields); err != nil {
+	if err := json.Unmarshal(canonical, &fields); err != nil || fields == nil {
 		return refuse("send one JSON object", "the message is not a JSON object")
 	}
 	var m Message
 	dec := json.NewDecoder(bytes.NewReader(canonical))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&m); err != nil {
-		return refuse("the message fields are listed in the documentation of the ingress message", "%s", strings.TrimPrefix(err.Error(), "json: "))
+		return refuse("the message fields are listed in the documentation of the ingress message", "%s", decodeProblem(err))
 	}
 	if m.V != MessageVersion {
 		return refuse("this build reads version 1", `field "v": version %d is not known`, m.V)
@@ -78,12 +83,29 @@ func parseMessage(body string) (Message, *engine.Error) {
 		}
 		return refuse("the types are submit, steer, followUp and abort", `field "type": unknown type %q`, m.Type)
 	}
-	for name := range fields {
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		if name != "v" && name != "type" && name != "conversation" && !contains(allowed, name) {
 			return refuse("", "field %q does not belong in a %s message", name, m.Type)
 		}
 	}
+	var allowance map[string]json.RawMessage
+	_ = json.Unmarshal(fields["allowance"], &allowance) // absent, or decoded above
+	for _, name := range slices.Sorted(maps.Keys(allowance)) {
+		if !contains(allowanceFields, name) { // encoding/json matches names without case
+			return refuse("the fields are: "+strings.Join(allowanceFields, ", "), "unknown field %q in the allowance", name)
+		}
+	}
 	return m, nil
+}
+
+// decodeProblem says what is wrong with a field in the words of the message,
+// not of this program.
+func decodeProblem(err error) string {
+	var mismatch *json.UnmarshalTypeError
+	if errors.As(err, &mismatch) {
+		return fmt.Sprintf("field %q: a %s does not fit here", mismatch.Field, mismatch.Value)
+	}
+	return strings.TrimPrefix(err.Error(), "json: ")
 }
 
 func contains(names []string, name string) bool {

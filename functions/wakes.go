@@ -12,6 +12,7 @@ import (
 	"github.com/layover-run/layover/core/engine"
 	"github.com/layover-run/layover/core/journal"
 	"github.com/layover-run/layover/core/queue"
+	"github.com/layover-run/layover/core/record"
 )
 
 // Attempt is the attempt function: one message is one attempt at a lane.
@@ -80,7 +81,11 @@ func eachWake(ctx context.Context, ev events.SQSEvent, kind queue.Kind, log *slo
 
 func parseWake(body string, kind queue.Kind) (queue.Wake, error) {
 	var w queue.Wake
-	dec := json.NewDecoder(bytes.NewReader([]byte(body)))
+	canonical, err := record.Canonical([]byte(body))
+	if err != nil {
+		return w, fmt.Errorf("functions: malformed wake: %w", err)
+	}
+	dec := json.NewDecoder(bytes.NewReader(canonical))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&w); err != nil {
 		return queue.Wake{}, fmt.Errorf("functions: malformed wake: %w", err)

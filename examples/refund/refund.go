@@ -54,9 +54,9 @@ type Refundable struct {
 }
 
 var orders = map[string]Order{
-	"A-1001": {"A-1001", "Ada Byron", "kettle", "EUR", 4900, Refundable{4900}},
-	"A-1002": {"A-1002", "Max Born", "lamp, opened", "EUR", 12900, Refundable{9900}},
-	"A-1003": {"A-1003", "Emmy Noether", "desk", "EUR", 45900, Refundable{45900}},
+	"A-1001": {"A-1001", "C-204", "kettle", "EUR", 4900, Refundable{4900}},
+	"A-1002": {"A-1002", "C-311", "lamp, opened", "EUR", 12900, Refundable{9900}},
+	"A-1003": {"A-1003", "C-087", "desk", "EUR", 45900, Refundable{45900}},
 }
 
 // OrderQuery is the parameter of look_up_order.

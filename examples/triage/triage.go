@@ -55,8 +55,8 @@ type Customer struct {
 }
 
 var customers = map[string]Customer{
-	"C-7": {"C-7", "Byron Ltd", "enterprise", "p2", "key accounts"},
-	"C-8": {"C-8", "Noether & Co", "starter", "p4", "support"},
+	"C-7": {"C-7", "Customer 7", "enterprise", "p2", "key accounts"},
+	"C-8": {"C-8", "Customer 8", "starter", "p4", "support"},
 }
 
 // CustomerQuery is the parameter of look_up_customer.

@@ -74,9 +74,13 @@ func (q *Queue) Return(d Delivery, delay time.Duration) {
 	q.put(message{Delivery: d, visible: time.Now().Add(delay), order: q.nextID})
 }
 
-// Receive waits for one visible wake of a kind, or for ctx.
+// Receive waits for one visible wake of a kind, or for ctx; once ctx has ended
+// it takes none.
 func (q *Queue) Receive(ctx context.Context, kind queue.Kind) (Delivery, error) {
 	for {
+		if err := ctx.Err(); err != nil {
+			return Delivery{}, err
+		}
 		q.mu.Lock()
 		w := q.kind(kind)
 		var wait <-chan time.Time
@@ -101,9 +105,6 @@ func (q *Queue) Receive(ctx context.Context, kind queue.Kind) (Delivery, error) 
 		}
 		if timer != nil {
 			timer.Stop()
-		}
-		if err := ctx.Err(); err != nil {
-			return Delivery{}, err
 		}
 	}
 }
