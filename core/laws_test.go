@@ -130,6 +130,9 @@ func checkWorld(t fataler, w *world) {
 			}
 		}
 	}
+	if len(w.state.Aborts) > 0 {
+		t.Errorf("aborts of settled submissions are remembered: %v", w.state.Aborts)
+	}
 	if len(settled) != submitted {
 		t.Errorf("%d of %d submissions settled", len(settled), submitted)
 	}

@@ -64,7 +64,7 @@ func Reduce(s *State, env Envelope, r record.Record) error {
 		return s.submissionQueued(r)
 	case record.AbortRequested:
 		return s.abortRequested(r)
-	case record.EntryIgnored, record.SteeringDropped:
+	case record.EntryIgnored:
 		return nil
 	case record.RunStarted:
 		return s.runStarted(env, r)
@@ -155,9 +155,6 @@ func (r *Run) reduce(s *State, env Envelope, rec record.Record) error {
 	switch rec := rec.(type) {
 	case record.ResponseRecorded:
 		return r.responseRecorded(s, rec)
-	case record.SteeringApplied:
-		s.History = append(s.History, Entry{Run: r.ID, Message: record.Message{Role: record.User, Parts: record.Parts{record.TextPart{Text: rec.Text}}}})
-		return nil
 	case record.BackoffScheduled:
 		r.Backoff = &rec
 		return nil
@@ -167,7 +164,7 @@ func (r *Run) reduce(s *State, env Envelope, rec record.Record) error {
 	case record.RunReleased:
 		r.Held = nil
 		return nil
-	case record.BudgetWarned, record.BudgetAnswered, record.CompactionCreated, record.FollowUpApplied,
+	case record.SteeringApplied, record.SteeringDropped, record.BudgetWarned, record.BudgetAnswered, record.CompactionCreated, record.FollowUpApplied,
 		record.ChildLinked, record.ChildSettled, record.CallWaiting, record.BudgetReserved, record.BudgetReleased:
 		// In the format, not yet produced: a log that holds them needs a build
 		// that knows what they do to a run.
@@ -199,7 +196,6 @@ func (r *Run) responseRecorded(s *State, rec record.ResponseRecorded) error {
 	s.History = append(s.History, Entry{Run: r.ID, Message: rec.Message})
 	r.Turn, r.Prefixed, r.Backoff = rec.Turn, true, nil
 	r.Usage = r.Usage.Add(rec.Usage)
-	r.Grace = r.Grace || rec.Grace
 	if r.Exhausted == "" {
 		r.Exhausted = rec.Exhausted
 	}

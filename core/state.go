@@ -64,7 +64,6 @@ type Run struct {
 	ToolCalls int    // calls admitted to run
 	Failures  int    // consecutive failed calls
 	Peak      int    // highest value Failures reached (D-49)
-	Grace     bool   // the one turn past a budget is used
 	Exhausted string // the budget that forced finalization
 	Prefixed  bool   // the first response is recorded
 	Start     int    // where this run begins in History

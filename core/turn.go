@@ -103,8 +103,6 @@ func (p *planner) stopPolicy() bool {
 		p.failPolicy(DimFailures, fmt.Sprintf("%d tool calls in a row failed", r.Peak))
 	case r.Turn < r.MaxTurns:
 		return false
-	case r.Grace:
-		p.failPolicy(DimTurns, "the grace turn did not end the run")
 	case pol.OnExhaustion == FailOnExhaustion:
 		p.failPolicy(DimTurns, fmt.Sprintf("the run used all of its %d turns", r.MaxTurns))
 	default:

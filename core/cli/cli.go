@@ -123,6 +123,7 @@ func (a *app) root() *cobra.Command {
 		a.agentsCommand(), a.versionCommand(),
 	)
 	root.CompletionOptions.HiddenDefaultCmd = true
+	root.InitDefaultHelpFlag() // else --help swallows the flag behind it
 	return root
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"iter"
 	"log/slog"
+	"maps"
 	"sync"
 
 	"github.com/layover-run/layover/core/event"
@@ -85,21 +86,40 @@ func (w *watch) run(log records, show func(journal.Lane, event.Event), report *s
 	}
 }
 
-// next shows a batch, after the batches of its lane that were not handed in.
+// next shows a batch, and before it the batches of its lane that were not
+// handed in.
 func (w *watch) next(f *follower, b laneBatch) {
-	w.catchUp(f)
+	if from, ok := w.take(b.lane, b.batch.Slot); ok {
+		f.read(b.lane, from)
+	}
 	f.batch(b.lane, b.batch)
 }
 
+// take removes what is behind in a lane if it begins before a slot.
+func (w *watch) take(lane journal.Lane, before uint64) (uint64, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	from, ok := w.behind[lane]
+	if !ok || from >= before {
+		return 0, false
+	}
+	delete(w.behind, lane)
+	return from, true
+}
+
+// catchUp shows the batches that were not handed in. What was handed in before
+// them comes first.
 func (w *watch) catchUp(f *follower) {
 	w.mu.Lock()
-	behind := w.behind
-	if len(behind) > 0 {
-		w.behind = map[journal.Lane]uint64{}
-	}
+	behind := maps.Clone(w.behind)
 	w.mu.Unlock()
+	for range len(w.batches) { // nobody else receives
+		w.next(f, <-w.batches)
+	}
 	for lane, from := range behind {
-		f.read(lane, from)
+		if _, ok := w.take(lane, from+1); ok {
+			f.read(lane, from)
+		}
 	}
 }
 
