@@ -213,3 +213,18 @@ func TestFailureCounter(t *testing.T) {
 		})
 	}
 }
+
+// An expired approval is pending no more, and it ends the run under its name.
+func TestExpiredApprovalIsNotPending(t *testing.T) {
+	s := &core.State{}
+	env := core.Envelope{Slot: 1, Epoch: 1, Attempt: "A", At: epoch0}
+	for _, r := range records(started, queued, running, response, asked,
+		record.ApprovalResolved{Approval: "s.1.0", Call: "c", Decision: record.Expired}) {
+		if err := core.Reduce(s, env, r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(s.Pending()); n != 0 || s.Run.Failing == nil || s.Run.Failing.Kind != core.ApprovalExpired {
+		t.Errorf("%d pending, failing %+v", n, s.Run.Failing)
+	}
+}

@@ -8,8 +8,9 @@
 //
 // The format is for good: fields are added, never renamed or reused, golden
 // files hold every kind, and whatever this build does not know (a format
-// version, a record kind, a record version, a field) is refused with a typed
-// error before anything is written behind it.
+// version, a record kind, a record version, a field, a value of a closed set)
+// is refused with a typed error before anything is written behind it. A batch
+// is written in one way only: Open accepts exactly the bytes Seal writes.
 //
 // The package is pure: standard library only, no clock, no randomness, no I/O.
 package record

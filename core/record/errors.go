@@ -10,9 +10,12 @@ var (
 	// ErrUnknownVersion: written by a newer build. Nothing may be appended
 	// behind it; upgrade this build.
 	ErrUnknownVersion = errors.New("unknown format version")
-	// ErrUnknownKind: a record kind, part type or field this build does not know.
+	// ErrUnknownKind: a record kind, part type, field, or value of a closed set
+	// that this build does not know.
 	ErrUnknownKind = errors.New("unknown record kind or field")
-	// ErrCorrupt: bytes that are damaged, truncated, or not what their digest says.
+	// ErrCorrupt: bytes that are damaged, truncated, not what their digest says,
+	// or nothing that Seal writes. From Seal: a record that breaks a rule of the
+	// format, which is a defect of its writer.
 	ErrCorrupt = errors.New("corrupt batch")
 	// ErrForeign: a batch of another tenant, conversation or slot.
 	ErrForeign = errors.New("batch of another conversation")

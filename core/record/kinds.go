@@ -3,7 +3,7 @@ package record
 import "time"
 
 // Record is one canonical fact. The set is closed: every kind is declared in
-// this package, and Decode refuses any other.
+// this package, and Open refuses any other.
 type Record interface{ Kind() Kind }
 
 // Kind names a record kind, as persisted.
