@@ -2,6 +2,7 @@ package core
 
 import (
 	"fmt"
+	"unicode/utf8"
 
 	"github.com/layover-run/layover/core/record"
 )
@@ -90,6 +91,11 @@ func (p *planner) settle(s record.RunSettled) {
 	if p.d.response != nil { // paid for, though never recorded
 		s.Usage = s.Usage.Add(p.d.response.Usage)
 	}
+	if s.Error != nil {
+		clipped := *s.Error
+		clipped.Message, clipped.Hint = clip(clipped.Message), clip(clipped.Hint)
+		s.Error = &clipped
+	}
 	p.step("19 next")
 	p.emit(s)
 }
@@ -105,8 +111,22 @@ func (p *planner) failPolicy(dimension, message string) {
 }
 
 func policyError(dimension, message string) *record.Error {
-	return &record.Error{Kind: record.PolicyError, Message: message,
+	return &record.Error{Kind: record.PolicyError, Limit: dimension, Message: message,
 		Hint: "raise the agent's " + dimension + " limit, or give the run less to do"}
+}
+
+// clip bounds text that a record holds inline, at a rune border: a provider or
+// a schema may have a lot to say, a batch has room for a page.
+func clip(s string) string {
+	const limit = 4 << 10
+	if len(s) <= limit {
+		return s
+	}
+	end := limit
+	for end > 0 && !utf8.RuneStart(s[end]) {
+		end--
+	}
+	return s[:end] + "…"
 }
 
 func abortError(a Abort) *record.Error {

@@ -185,7 +185,7 @@ func (p *planner) modelFailed() {
 		return
 	}
 	until := p.c.Now.Add(max(f.RetryAfter, p.jitter(15*time.Second, 15*time.Minute, backoffs)))
-	p.emit(record.BackoffScheduled{Until: record.Time(until), Retries: backoffs + 1, Class: f.Class, Message: f.Message})
+	p.emit(record.BackoffScheduled{Until: record.Time(until), Retries: backoffs + 1, Class: f.Class, Message: clip(f.Message)})
 }
 
 // jitter doubles base up to limit and takes between half and all of it. It
@@ -206,6 +206,11 @@ func (p *planner) respond() {
 	p.step("7 reduce")
 	p.step("8 reject")
 	r, resp := p.s.Run, p.d.response
+	if !r.Usage.Add(resp.Usage).Valid() { // RUN-035g: a total that no record can hold
+		resp.Usage = record.Usage{}
+		p.fail(&record.Error{Kind: ModelProtocolError, Message: "the run's token counts no longer add up to an exact integer"})
+		return
+	}
 	calls := applicationCalls(resp.Message)
 	if len(calls) == 0 {
 		p.respondFinal()
@@ -297,7 +302,7 @@ func (p *planner) record(exhausted string) {
 			d.Version, d.Class = t.Version, t.Class
 		}
 		if i < len(p.d.checks) {
-			d.ArgsDigest, d.Problem = p.d.checks[i].ArgsDigest, p.d.checks[i].Problem
+			d.ArgsDigest, d.Problem = p.d.checks[i].ArgsDigest, clip(p.d.checks[i].Problem)
 		}
 		rec.Calls = append(rec.Calls, d)
 	}
@@ -316,7 +321,7 @@ func (p *planner) refuseBatch(reason, exhausted string) {
 		case reason == record.OverBudget:
 			result = failure("budget-exhausted", fmt.Sprintf("not executed: the run may start %d tool calls in all; answer with what you have", p.s.Run.MaxCalls))
 		case c.Problem != "":
-			result = failure("invalid-call", c.Problem)
+			result = failure("invalid-call", clip(c.Problem))
 		default:
 			result = failure("not-executed", "not executed: another call of this batch was invalid")
 		}

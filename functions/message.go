@@ -84,18 +84,29 @@ func parseMessage(body string) (Message, *engine.Error) {
 		return refuse("the types are submit, steer, followUp and abort", `field "type": unknown type %q`, m.Type)
 	}
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		if name != "v" && name != "type" && name != "conversation" && !contains(allowed, name) {
+		if name != "v" && name != "type" && name != "conversation" && !slices.Contains(allowed, name) {
 			return refuse("", "field %q does not belong in a %s message", name, m.Type)
 		}
 	}
-	var allowance map[string]json.RawMessage
-	_ = json.Unmarshal(fields["allowance"], &allowance) // absent, or decoded above
-	for _, name := range slices.Sorted(maps.Keys(allowance)) {
-		if !contains(allowanceFields, name) { // encoding/json matches names without case
-			return refuse("the fields are: "+strings.Join(allowanceFields, ", "), "unknown field %q in the allowance", name)
-		}
+	if name := strayAllowance(fields["allowance"]); name != "" {
+		return refuse("the fields are: "+strings.Join(allowanceFields, ", "), "unknown field %q in the allowance", name)
 	}
 	return m, nil
+}
+
+// strayAllowance finds a field of an allowance that is not spelled as the
+// surface has it: encoding/json matches names without case.
+func strayAllowance(raw json.RawMessage) string {
+	var fields map[string]json.RawMessage
+	if len(raw) == 0 || json.Unmarshal(raw, &fields) != nil {
+		return "" // absent, or refused by its type
+	}
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		if !slices.Contains(allowanceFields, name) {
+			return name
+		}
+	}
+	return ""
 }
 
 // decodeProblem says what is wrong with a field in the words of the message,
@@ -106,13 +117,4 @@ func decodeProblem(err error) string {
 		return fmt.Sprintf("field %q: a %s does not fit here", mismatch.Field, mismatch.Value)
 	}
 	return strings.TrimPrefix(err.Error(), "json: ")
-}
-
-func contains(names []string, name string) bool {
-	for _, n := range names {
-		if n == name {
-			return true
-		}
-	}
-	return false
 }

@@ -9,6 +9,7 @@ import (
 	"mime"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/layover-run/layover/core/client/wire"
@@ -138,9 +139,12 @@ func readInto(w http.ResponseWriter, r *http.Request, op string, dst any) error 
 	}
 	known := fieldNames(dst)
 	for name := range fields {
-		if !contains(known, name) {
+		if !slices.Contains(known, name) {
 			return refuse(engine.KindInvalid, op, "the fields are: "+strings.Join(known, ", "), "unknown field %q", name)
 		}
+	}
+	if name := strayAllowance(fields["allowance"]); name != "" {
+		return refuse(engine.KindInvalid, op, "the fields are: "+strings.Join(allowanceFields, ", "), "unknown field %q in the allowance", name)
 	}
 	dec := json.NewDecoder(bytes.NewReader(body))
 	dec.DisallowUnknownFields()

@@ -73,10 +73,9 @@ func console(readme string) []command {
 
 // shell runs commands in the tree's root; servers go on in the background.
 type shell struct {
-	t        *testing.T
-	root     string
-	approval string
-	ran      int
+	t    *testing.T
+	root string
+	ran  int
 }
 
 func (s *shell) run(c command) {

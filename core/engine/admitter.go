@@ -140,6 +140,9 @@ func (a *Admitter) submission(r SubmitRequest) (journal.Submission, error) {
 	if err != nil {
 		return none, &Error{Kind: KindInvalid, Op: op, Err: err, Message: "the input is not valid: " + err.Error(), Hint: "send one JSON value in UTF-8"}
 	}
+	if len(input) > MaxInput {
+		return none, refuse(KindTooLarge, op, "store large content elsewhere and submit a reference to it", "the input has %d bytes in canonical form; the limit is %d", len(input), MaxInput)
+	}
 	if err := a.inputs[facts.Name].Check(input); err != nil {
 		return none, &Error{Kind: KindInvalid, Op: op, Err: err, Message: "the input does not fit agent " + facts.Name + ": " + err.Error(),
 			Hint: "`layover agents` shows the input schema with an example"}

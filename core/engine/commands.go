@@ -217,6 +217,9 @@ func (a *Admitter) Resolve(ctx context.Context, r ResolveRequest) error {
 		if err != nil {
 			return refuse(KindInvalid, op, "give the tool's result as JSON", "a call that happened needs its result: %v", err)
 		}
+		if _, err := record.Canonical(fmt.Appendf(nil, "[[[[%s]]]]", result)); err != nil {
+			return refuse(KindInvalid, op, "give a flatter result", "the result is nested too deeply")
+		}
 		r.Result = result
 	case record.NotHappened, record.SafeToRetry:
 		r.Result = nil

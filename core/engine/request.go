@@ -77,6 +77,10 @@ func (j job) callModel(ctx context.Context) core.Fact {
 	if err == nil {
 		var resp model.Response
 		if resp, err = reducer.Response(); err == nil {
+			// The provider's own report is kept as the log will hold it.
+			if resp.Usage.Raw, err = record.Canonical(resp.Usage.Raw); err != nil {
+				resp.Usage.Raw = nil
+			}
 			return core.ModelEnded{Response: &core.Response{
 				Message: resp.Message, Stop: string(resp.Stop), RawStop: resp.RawStop, Provider: resp.Provider,
 				Model: resp.Model, ResponseID: resp.ResponseID, Usage: resp.Usage, Repairs: resp.Repairs,

@@ -3,7 +3,6 @@ package engine_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -92,7 +91,7 @@ func TestFirstRequest(t *testing.T) {
 			}
 		}
 		for _, rec := range r.records(record.KindResponseRecorded) {
-			if strings.Contains(fmt.Sprintf("%s", compactRecord(t, rec)), "JSON Schema") {
+			if strings.Contains(string(compactRecord(t, rec)), "JSON Schema") {
 				t.Error("the contract entered the log")
 			}
 		}

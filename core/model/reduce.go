@@ -372,7 +372,7 @@ func (b *block) part(provider string) (record.Part, error) {
 		if text == "" && len(b.opaque) == 0 {
 			return nil, nil
 		}
-		part := record.ReasoningPart{Opaque: b.opaque, Provider: provider}
+		part := record.ReasoningPart{Opaque: record.BytesValue(b.opaque), Provider: provider}
 		if text != "" {
 			part.Text = record.TextValue(text)
 		}

@@ -105,7 +105,7 @@ func TestReduceJoinsBlocksInOrder(t *testing.T) {
 	}
 	want := model.Response{
 		Message: record.Message{Role: record.Assistant, Parts: record.Parts{
-			record.ReasoningPart{Text: record.TextValue("hmm"), Opaque: []byte{1, 2}, Provider: "p"},
+			record.ReasoningPart{Text: record.TextValue("hmm"), Opaque: record.BytesValue([]byte{1, 2}), Provider: "p"},
 			record.TextPart{Text: record.TextValue("Hello")},
 			record.ToolCallPart{ID: "c1", Tool: "look", Args: record.Value{Inline: json.RawMessage(`{"a":"x","b":1}`)}},
 			record.ToolCallPart{ID: "c2", Tool: "look", Args: record.Value{Inline: json.RawMessage(`{}`)}},

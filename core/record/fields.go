@@ -272,6 +272,7 @@ func (r *RunSettled) fields(c *coder) {
 func (e *Error) fields(c *coder) {
 	text(c, "hint", &e.Hint, true)
 	text(c, "kind", &e.Kind, false)
+	text(c, "limit", &e.Limit, true)
 	text(c, "message", &e.Message, false)
 }
 
@@ -307,9 +308,14 @@ func (r *Ref) fields(c *coder) {
 func (p *TextPart) fields(c *coder) { value(c, "text", &p.Text, false) }
 
 func (p *ReasoningPart) fields(c *coder) {
-	opaque(c, "opaque", &p.Opaque)
+	value(c, "opaque", &p.Opaque, true)
 	text(c, "provider", &p.Provider, true)
 	value(c, "text", &p.Text, true)
+	if c.checks() {
+		if _, err := p.Opaque.Bytes(); err != nil {
+			c.fail(err)
+		}
+	}
 }
 
 func (p *ToolCallPart) fields(c *coder) {

@@ -410,6 +410,8 @@ type Error struct {
 	Kind    string `json:"kind"`
 	Message string `json:"message"`
 	Hint    string `json:"hint,omitempty"`
+	// Limit names the budget of a PolicyError.
+	Limit string `json:"limit,omitempty"`
 }
 
 // The persisted kinds.

@@ -2,7 +2,6 @@ package record
 
 import (
 	"bytes"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -115,23 +114,6 @@ func instant(c *coder, name string, p *time.Time, opt bool) {
 		}
 	}
 	c.done(opt, p.IsZero())
-}
-
-// opaque walks bytes, in base64, left out when empty.
-func opaque(c *coder, name string, p *[]byte) {
-	if !c.member(name, true, len(*p) == 0) {
-		return
-	}
-	switch c.mode {
-	case encoding:
-		c.out = append(base64.StdEncoding.AppendEncode(append(c.out, '"'), *p), '"')
-	case decoding:
-		b, err := base64.StdEncoding.Strict().DecodeString(c.readString())
-		if *p = b; err != nil {
-			c.fail(corrupt("%s: %v", name, err))
-		}
-	}
-	c.done(true, len(*p) == 0)
 }
 
 // rawJSON walks JSON text, left out when absent.

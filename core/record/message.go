@@ -32,7 +32,7 @@ type TextPart struct {
 // bytes (signatures, encrypted thoughts) and goes back to it untouched.
 type ReasoningPart struct {
 	Text     Value  `json:"text,omitzero"`
-	Opaque   []byte `json:"opaque,omitempty"`
+	Opaque   Value  `json:"opaque,omitzero"` // a JSON string: the bytes in base64
 	Provider string `json:"provider,omitempty"`
 }
 
@@ -140,6 +140,16 @@ func (u *Usage) check(c *coder) {
 			c.fail(corrupt("a usage count of %d", *n))
 		}
 	}
+}
+
+// Valid reports whether every count is a safe integer: what a record can hold.
+func (u Usage) Valid() bool {
+	for _, n := range []*int64{u.InputTokens, u.CacheReadTokens, u.CacheWriteTokens, u.OutputTokens, u.ReasoningTokens, u.CostMicroUSD} {
+		if n != nil && (*n < 0 || *n > MaxSafeInteger) {
+			return false
+		}
+	}
+	return true
 }
 
 func addPresent(a, b *int64) *int64 {

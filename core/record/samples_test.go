@@ -39,7 +39,7 @@ func samples() []sample {
 	input := record.MustValue(map[string]any{"orderId": "A-1001", "note": "<b>&\u2028é😀\x7f", "n": 9007199254740993})
 	full := record.Message{Role: record.Assistant, Parts: record.Parts{
 		record.TextPart{Text: record.TextValue("one\ttwo")},
-		record.ReasoningPart{Text: record.TextValue("hm"), Opaque: []byte{0, 1, 0xfe, 0xff}, Provider: "demo"},
+		record.ReasoningPart{Text: record.TextValue("hm"), Opaque: record.BytesValue([]byte{0, 1, 0xfe, 0xff}), Provider: "demo"},
 		record.ReasoningPart{},
 		record.ToolCallPart{ID: "c1", Tool: "look_up", Args: input, ProviderExecuted: true},
 		record.ToolResultPart{Call: "c1", Tool: "look_up", Result: aside, Failed: true, ProviderExecuted: true},
@@ -115,7 +115,7 @@ func samples() []sample {
 		}},
 		{"runSettled.exhausted", record.RunSettled{Run: "s1", Status: record.StatusCompleted, FinishReason: record.BudgetExhausted, Exhausted: "turns", Output: aside, Attempts: 1, Turns: 9}},
 		{"runSettled.policy", record.RunSettled{Run: "s1", Status: record.StatusFailed, PolicyLimit: "duration", Attempts: 1,
-			Error: &record.Error{Kind: record.PolicyError, Message: "the run passed its limit", Hint: "allow more time"}}},
+			Error: &record.Error{Kind: record.PolicyError, Limit: "duration", Message: "the run passed its limit", Hint: "allow more time"}}},
 		{"runSettled.aborted", record.RunSettled{Run: "s1", Status: record.StatusAborted, Error: failure(), Attempts: 1, Turns: 1}},
 		{"runSettled.min", record.RunSettled{Run: "s1", Status: record.StatusCompleted}},
 	}

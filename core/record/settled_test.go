@@ -39,7 +39,7 @@ var (
 	aborted   = record.RunSettled{Run: "s1", Status: record.StatusAborted}
 	exhausted = record.RunSettled{Run: "s1", Status: record.StatusCompleted, FinishReason: record.BudgetExhausted, Exhausted: "turns"}
 	policy    = record.RunSettled{Run: "s1", Status: record.StatusFailed, PolicyLimit: "turns",
-		Error: &record.Error{Kind: record.PolicyError, Message: "20 turns used"}}
+		Error: &record.Error{Kind: record.PolicyError, Limit: "turns", Message: "20 turns used"}}
 )
 
 func with(s record.RunSettled, change func(*record.RunSettled)) record.RunSettled {
@@ -72,6 +72,7 @@ func TestPolicyLimitFamily(t *testing.T) {
 	judge(t, "an aborted run", with(aborted, limit), false)
 	judge(t, "an aborted run with the error", with(policy, func(s *record.RunSettled) { s.Status = record.StatusAborted }), false)
 	judge(t, "another error", with(failed, limit), false)
+	judge(t, "the error of another limit", with(policy, func(s *record.RunSettled) { s.PolicyLimit = "tool-calls" }), false)
 	judge(t, "no error", with(policy, func(s *record.RunSettled) { s.Error = nil }), false)
 	judge(t, "an error on a completed run", with(completed, func(s *record.RunSettled) { s.Error = failure() }), false)
 }

@@ -2,6 +2,7 @@ package record
 
 import (
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 )
@@ -66,6 +67,27 @@ func TextValue(s string) Value {
 
 // MustValue makes a Value of a Go value that is known to encode.
 func MustValue(v any) Value { return Value{Inline: marshal(v)} }
+
+// BytesValue makes a Value of bytes that are nobody's text: a JSON string that
+// holds them in base64. No bytes are an absent value.
+func BytesValue(b []byte) Value {
+	if len(b) == 0 {
+		return Value{}
+	}
+	return TextValue(base64.StdEncoding.EncodeToString(b))
+}
+
+// Bytes is what BytesValue was made of; ErrCorrupt when it was made otherwise.
+func (v Value) Bytes() ([]byte, error) {
+	if v.Inline == nil {
+		return nil, nil
+	}
+	b, err := base64.StdEncoding.Strict().DecodeString(v.Text())
+	if err != nil || v.Inline[0] != '"' {
+		return nil, corrupt("opaque bytes: %v", err)
+	}
+	return b, nil
+}
 
 // Text is the string an inline value holds, or its JSON when it is no string.
 func (v Value) Text() string {

@@ -107,7 +107,7 @@ func checkSettled(c *coder, s *RunSettled) {
 		c.fail(corrupt("finish reason and exhausted dimension disagree"))
 	case s.FinishReason != "" && s.Status != StatusCompleted:
 		c.fail(corrupt("a finish reason on a %s run", s.Status))
-	case s.PolicyLimit != "" && (s.Status != StatusFailed || s.Error == nil || s.Error.Kind != PolicyError):
+	case s.PolicyLimit != "" && (s.Status != StatusFailed || s.Error == nil || s.Error.Kind != PolicyError || s.Error.Limit != s.PolicyLimit):
 		c.fail(corrupt("a policy limit without its error"))
 	case !s.Disposition.IsZero() && (s.Status != StatusCompleted || exhausted):
 		c.fail(corrupt("a disposition on a run that cannot have one"))

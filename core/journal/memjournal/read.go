@@ -1,9 +1,11 @@
 package memjournal
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/layover-run/layover/core/journal"
@@ -65,7 +67,9 @@ func (j *Journal) Due(ctx context.Context, until time.Time, limit int) (heads []
 		}
 		return nil
 	})
-	slices.SortFunc(heads, func(a, b journal.Head) int { return a.Due.Compare(b.Due) })
+	slices.SortFunc(heads, func(a, b journal.Head) int {
+		return cmp.Or(a.Due.Compare(b.Due), strings.Compare(a.Lane.Tenant, b.Lane.Tenant), strings.Compare(a.Lane.Conversation, b.Lane.Conversation))
+	})
 	return heads[:min(len(heads), max(limit, 0))], failed("due", journal.Lane{}, err)
 }
 
