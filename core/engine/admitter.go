@@ -89,7 +89,8 @@ func (a *Admitter) Submit(ctx context.Context, r SubmitRequest) (Receipt, error)
 	now := a.cfg.Now()
 	s.AdmittedAt = record.Time(now)
 	fpAdmitBefore.Hit()
-	admitted, err := a.cfg.Journal.Admit(ctx, s, now, a.cfg.Grace)
+	var admitted journal.Admission
+	tries, err := untilClear(ctx, func() (err error) { admitted, err = a.cfg.Journal.Admit(ctx, s, now, a.cfg.Grace); return err })
 	if errors.Is(err, journal.ErrConflict) {
 		return Receipt{}, &Error{Kind: KindConflict, Op: "submit", Err: err,
 			Message: fmt.Sprintf("key %q was already used in conversation %q for another submission", s.Key, s.Lane.Conversation),
@@ -102,7 +103,9 @@ func (a *Admitter) Submit(ctx context.Context, r SubmitRequest) (Receipt, error)
 	if admitted.Submission.Outcome == nil {
 		send(ctx, a.cfg, queue.Attempt, s.Lane, 0)
 	}
-	return Receipt{Submission: s.ID, Conversation: s.Lane.Conversation, Duplicate: admitted.Duplicate,
+	// A second try that finds its own first one is no duplicate.
+	own := tries > 1 && admitted.Submission.AdmittedAt.Equal(s.AdmittedAt)
+	return Receipt{Submission: s.ID, Conversation: s.Lane.Conversation, Duplicate: admitted.Duplicate && !own,
 		At: admitted.Submission.AdmittedAt}, nil
 }
 

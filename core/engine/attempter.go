@@ -56,9 +56,9 @@ func (at *Attempter) Attempt(ctx context.Context, lane journal.Lane) (Ended, err
 func (at *Attempter) once(ctx context.Context, lane journal.Lane) (Ended, error) {
 	now := at.cfg.Now()
 	fpClaimBefore.Hit()
-	head, err := at.cfg.Journal.Claim(ctx, journal.ClaimRequest{
-		Lane: lane, Owner: at.cfg.NewID(), Boot: at.cfg.Boot, Now: now, Lease: now.Add(at.cfg.AttemptTimeout),
-	})
+	claim := journal.ClaimRequest{Lane: lane, Owner: at.cfg.NewID(), Boot: at.cfg.Boot, Now: now, Lease: now.Add(at.cfg.AttemptTimeout)}
+	var head journal.Head
+	_, err := untilClear(ctx, func() (err error) { head, err = at.cfg.Journal.Claim(ctx, claim); return err })
 	if errors.Is(err, journal.ErrNotClaimable) {
 		return NotClaimed, nil
 	}

@@ -252,10 +252,15 @@ func (a *Admitter) Resolve(ctx context.Context, r ResolveRequest) error {
 
 func (a *Admitter) signal(ctx context.Context, lane journal.Lane, e journal.Entry, after uint64) (journal.Signalled, error) {
 	fpSignalBefore.Hit()
-	s, err := a.cfg.Journal.Signal(ctx, lane, e, after, a.cfg.Now(), a.cfg.Grace)
+	var s journal.Signalled
+	tries, err := untilClear(ctx, func() (err error) {
+		s, err = a.cfg.Journal.Signal(ctx, lane, e, after, a.cfg.Now(), a.cfg.Grace)
+		return err
+	})
 	if err != nil {
 		return s, err
 	}
+	s.Duplicate = s.Duplicate && tries == 1 // a second try finds its own first one
 	fpSignalAfter.Hit()
 	send(ctx, a.cfg, queue.Attempt, lane, 0)
 	return s, nil

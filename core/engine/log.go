@@ -47,7 +47,8 @@ func foldSealed(s *core.State, lane journal.Lane, sealed record.Sealed) error {
 func (a *attempt) append(ctx context.Context, records record.Records) error {
 	records, err := record.Outsize(records, func(digest string, body []byte) error {
 		a.payloads.keep(digest, body)
-		return a.cfg.Journal.PutPayload(ctx, a.lane.Tenant, digest, body)
+		_, err := untilClear(ctx, func() error { return a.cfg.Journal.PutPayload(ctx, a.lane.Tenant, digest, body) })
+		return err
 	})
 	if err != nil {
 		return fmt.Errorf("engine: store payload of %s: %w", a.lane.Conversation, err)

@@ -51,13 +51,21 @@ func newRig(t *testing.T, def *agent.Definition, steps ...modeltest.Step) *rig {
 	return r
 }
 
-func (r *rig) assemble() {
+func (r *rig) assemble() { r.assembleOver(r.journal) }
+
+// restartModel gives the agent another script.
+func (r *rig) restartModel(steps ...modeltest.Step) {
+	r.model = modeltest.Script(steps...)
+	r.assemble()
+}
+
+func (r *rig) assembleOver(j journal.Journal) {
 	r.t.Helper()
 	registry, err := engine.NewRegistry(0, r.def.Bind(r.model).Engine())
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	cfg := engine.Config{Journal: r.journal, Queue: memqueue.New(), Boot: r.journal.Boot(), Log: slog.New(slog.NewTextHandler(io.Discard, nil))}
+	cfg := engine.Config{Journal: j, Queue: memqueue.New(), Boot: r.journal.Boot(), Log: slog.New(slog.NewTextHandler(io.Discard, nil))}
 	if r.admitter, err = engine.NewAdmitter(cfg, registry.Manifest()); err != nil {
 		r.t.Fatal(err)
 	}

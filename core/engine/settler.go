@@ -101,7 +101,7 @@ func (s *Settler) finish(ctx context.Context, head journal.Head, term *terminal)
 		req.To, req.Due = journal.Ready, now.Add(s.cfg.Grace)
 	}
 	fpFinishBefore.Hit()
-	if err := s.cfg.Journal.Finish(ctx, req); err != nil {
+	if _, err := untilClear(ctx, func() error { return s.cfg.Journal.Finish(ctx, req) }); err != nil {
 		return err
 	}
 	fpFinishAfter.Hit()

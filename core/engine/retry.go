@@ -1,0 +1,47 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/layover-run/layover/core/journal"
+	"github.com/layover-run/layover/core/record"
+)
+
+// settledErrors are answers of the journal: repeating the operation cannot
+// change them. Anything else is a store that did not answer.
+var settledErrors = []error{
+	journal.ErrConflict, journal.ErrNotClaimable, journal.ErrRefused, journal.ErrFenced, journal.ErrTaken, journal.ErrNotFound,
+	journal.ErrTombstone, journal.ErrInUse, journal.ErrNewer, journal.ErrFull, journal.ErrClosed,
+	record.ErrCorrupt, record.ErrForeign, record.ErrTooLarge, record.ErrUnknownKind, record.ErrUnknownVersion, record.ErrInvalidJSON,
+	context.Canceled, context.DeadlineExceeded,
+}
+
+func unclear(err error) bool {
+	for _, known := range settledErrors {
+		if errors.Is(err, known) {
+			return false
+		}
+	}
+	return err != nil
+}
+
+// unclearTries is how often an operation is tried whose answer did not come.
+// Every operation of the port may be repeated with the same arguments.
+const unclearTries = 4
+
+// untilClear repeats do while its answer is unclear, and says how often it ran.
+func untilClear(ctx context.Context, do func() error) (tries int, err error) {
+	for wait := 5 * time.Millisecond; ; wait *= 4 {
+		tries++
+		if err = do(); !unclear(err) || tries == unclearTries {
+			return tries, err
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return tries, err
+		}
+	}
+}
