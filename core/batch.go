@@ -15,19 +15,14 @@ func (p *planner) batch() {
 		return
 	}
 	p.recoverCalls()
-	if p.s.Run == nil || len(p.s.Run.Calls) == 0 {
-		p.afterBatch()
-		return
-	}
 	blocked := p.startCalls()
 	if len(p.s.Run.Calls) == 0 {
 		p.afterBatch()
 		return
 	}
-	if len(p.plan.Append) > 0 || p.d.Busy() {
-		return
+	if !p.d.Busy() {
+		p.restOpen(blocked)
 	}
-	p.restOpen(blocked)
 }
 
 // afterBatch goes on to the seam when the plan closed the batch.
@@ -57,7 +52,6 @@ func (p *planner) approvals() bool {
 		return true // asked again, the run ends
 	}
 	if asked {
-		p.step("11 approval")
 		p.park(WaitApproval, earliest(until, r.Deadline))
 		return true
 	}
@@ -86,7 +80,6 @@ func (p *planner) recoverCalls() {
 	for _, c := range slices.Clone(p.s.Run.Calls) {
 		mine := c.Prepared.Attempt == p.d.Attempt.ID
 		switch {
-		case slices.Contains(p.d.running, c.ID):
 		case c.Phase == Prepared && !mine && c.Class == record.Uncertain:
 			p.recoverUncertain(c)
 		case c.Phase == Unknown && c.Reason != record.DefectOutcome:

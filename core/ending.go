@@ -39,7 +39,6 @@ func (p *planner) ending() bool {
 	// A typed failure lets siblings that have started finish: cancelling them
 	// would only make unknown outcomes (D-25).
 	if !p.mustEnd() && len(p.d.running) > 0 {
-		p.wait()
 		return true
 	}
 	if !p.quiet() {

@@ -79,7 +79,6 @@ func (p *planner) single(name string, e Effect) {
 		p.d.pending[name] = true
 		p.then(e)
 	}
-	p.wait()
 }
 
 // step labels the plan, once for each label and turn.
@@ -104,8 +103,8 @@ func (p *planner) wait() {
 	if p.s.Run != nil && p.c.Now.Before(p.s.Run.Deadline) {
 		wake = p.s.Run.Deadline
 	}
-	if end := p.c.InvocationEnd; !end.IsZero() && p.c.Now.Before(end.Add(-YieldMargin)) {
-		wake = earliest(wake, end.Add(-YieldMargin))
+	if end := p.c.InvocationEnd.Add(-YieldMargin); p.c.Now.Before(end) {
+		wake = earliest(wake, end)
 	}
 	p.plan.Rest = Rest{Kind: RestWait, Wake: wake}
 }
@@ -116,7 +115,7 @@ func (p *planner) decide() {
 		p.handOver()
 		return
 	}
-	if !p.d.looked || p.d.woken && !p.d.looking {
+	if !p.d.looked || p.d.woken {
 		p.look()
 		if !p.d.looked {
 			return
@@ -156,7 +155,6 @@ func (p *planner) quiet() bool {
 		p.d.stopping = true
 		p.then(StopEffects{})
 	}
-	p.wait()
 	return false
 }
 
@@ -222,12 +220,12 @@ func (p *planner) absorb() {
 	}
 }
 
-// openCall finds a call that is prepared by this attempt and not settled.
+// openCall finds a call that still waits for its handler.
 func (p *planner) openCall(id string) *Call {
 	if p.s.Run == nil {
 		return nil
 	}
-	if c := p.s.Run.call(id); c != nil && c.Phase == Prepared && c.Prepared.Attempt == p.d.Attempt.ID {
+	if c := p.s.Run.call(id); c != nil && c.Phase == Prepared {
 		return c
 	}
 	return nil

@@ -244,7 +244,7 @@ func (r *Run) countFailures() {
 	invalid := false
 	for _, c := range r.Calls {
 		switch {
-		case c.Synthetic == record.OverBudget || c.Synthetic == record.RunEnding:
+		case c.Synthetic == record.OverBudget:
 			continue
 		case c.Synthetic == record.InvalidBatch:
 			if invalid {

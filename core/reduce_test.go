@@ -98,6 +98,8 @@ func TestReduceRefuses(t *testing.T) {
 		"a settlement of another run":                   {open, record.RunSettled{Run: "z", Status: record.StatusFailed}},
 		"a second settlement":                           {append(open[:3:3], answer, finished), finished},
 		"a queued submission completed":                 {records(started, queued), record.RunSettled{Run: "s", Status: record.StatusCompleted}},
+		"a queued submission aborted inside a run":      {append(open[:3:3], queued2), record.RunSettled{Run: "s2", Status: record.StatusAborted}},
+		"a decision about no call":                      {append(batch[:4:4], asked), record.ApprovalResolved{Entry: 2, Approval: "s.1.0", Call: "z", Decision: record.Approved}},
 		"a queued submission aborted early":             {records(started, queued, queued2), record.RunSettled{Run: "s2", Status: record.StatusAborted}},
 		"a kind this build cannot carry out":            {open, record.ChildLinked{Call: "c"}},
 		"a record of calls without a run":               {records(started), record.BackoffScheduled{}},

@@ -76,6 +76,10 @@ func toolEnded(call, outcome, result string) core.ToolEnded {
 		e.Outcome, e.TimedOut, e.Tag = record.Failed, true, "timeout"
 	case "failure", "typed-failure":
 		e.Tag = "Oops"
+	case "infrastructure":
+		e.Tag = "ResultEncoding"
+	case "mock-defect":
+		e.Outcome, e.Tag = record.Failed, core.Defect
 	}
 	return e
 }

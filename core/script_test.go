@@ -70,6 +70,7 @@ type play struct {
 	slot  uint64 // of the last inbox entry
 	batch int
 	last  *core.Response
+	none  bool // this build does not have the agent
 }
 
 var epoch0 = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -121,6 +122,10 @@ func (p *play) specLine(fields []string) {
 		key, value, _ := strings.Cut(f, "=")
 		n, _ := strconv.Atoi(value)
 		switch key {
+		case "none":
+			p.none = true
+		case "back":
+			p.none = false
 		case "turns":
 			p.spec.Policy.MaxTurns = n
 		case "calls":
@@ -211,7 +216,11 @@ func (p *play) clock(rest string) {
 
 func (p *play) next(out *bytes.Buffer) {
 	for range 20 {
-		plan := core.Next(&p.spec, p.state, p.desk, core.Clock{Now: p.now, InvocationEnd: p.end, LongestInvocation: 15 * time.Minute})
+		spec := &p.spec
+		if p.none {
+			spec = nil
+		}
+		plan := core.Next(spec, p.state, p.desk, core.Clock{Now: p.now, InvocationEnd: p.end, LongestInvocation: 15 * time.Minute})
 		p.print(out, plan)
 		if len(plan.Append) == 0 {
 			return

@@ -29,7 +29,6 @@ func (p *planner) seam() {
 		p.look()
 	}
 	if p.d.looking {
-		p.wait()
 		return
 	}
 	p.step("17 stop-policy")
@@ -263,7 +262,6 @@ func (p *planner) respondFinal() {
 		p.look()
 	}
 	if p.d.looking {
-		p.wait()
 		return
 	}
 	exhausted := r.Exhausted
