@@ -58,6 +58,9 @@ type AttemptInfo struct {
 	// Exclusive says one process holds the store: an attempt of another boot
 	// is certainly dead (F8).
 	Exclusive bool
+	// Leaked names attempts of this very process whose handlers did not return
+	// when their context ended: no clock can say that they are dead.
+	Leaked []string
 }
 
 // NewDesk is the empty desk of a fresh attempt.
@@ -201,8 +204,11 @@ func (d *Desk) forgetProbe(call string) {
 // certainlyDead reports whether the invocation that prepared a call cannot
 // start its handler any more: the one place where clocks carry safety (F8).
 func certainlyDead(p Preparation, a AttemptInfo, c Clock) bool {
-	if a.Exclusive && p.Boot != a.Boot {
+	switch {
+	case a.Exclusive && p.Boot != a.Boot:
 		return true
+	case slices.Contains(a.Leaked, p.Attempt):
+		return false
 	}
 	return c.LongestInvocation > 0 && !c.Now.Before(p.At.Add(c.LongestInvocation))
 }

@@ -1,7 +1,10 @@
 package core_test
 
 import (
+	"io/fs"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -69,6 +72,47 @@ func TestImportDirection(t *testing.T) {
 					t.Errorf("%s imports %s, which belongs in %v", pkg, imp, places)
 				}
 			}
+		}
+	}
+}
+
+// conformance: RUN-001b
+//
+// There is one loop: nothing but the engine asks a model, and nothing but the
+// engine asks the transitions what to do.
+func TestOneLoop(t *testing.T) {
+	allowed := map[string][]string{
+		".Stream(":   {"core/engine/request.go", "core/model/modeltest/play.go"},
+		"core.Next(": {"core/engine/attempter.go"},
+	}
+	seen := map[string]int{}
+	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		source, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		file := strings.TrimPrefix(filepath.ToSlash(path), "../")
+		for line := range strings.Lines(string(source)) {
+			for call, files := range allowed {
+				if !strings.Contains(line, call) || strings.HasPrefix(strings.TrimSpace(line), "//") {
+					continue
+				}
+				if seen[call]++; !slices.Contains(files, file) {
+					t.Errorf("%s: %s", file, strings.TrimSpace(line))
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for call := range allowed {
+		if seen[call] == 0 {
+			t.Errorf("%s was not found at all: the check looks for the wrong thing", call)
 		}
 	}
 }

@@ -197,6 +197,8 @@ func (p *play) attempt(fields []string) {
 			info.Epoch = p.epoch
 		case "exclusive":
 			info.Exclusive = value == "true"
+		case "leaked":
+			info.Leaked = []string{value}
 		default:
 			p.t.Fatalf("attempt %s", f)
 		}

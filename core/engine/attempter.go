@@ -17,6 +17,7 @@ import (
 type Attempter struct {
 	cfg      Config
 	registry *Registry
+	leaks    *leaks
 }
 
 // NewAttempter needs the definitions it can run.
@@ -25,7 +26,7 @@ func NewAttempter(cfg Config, registry *Registry) (*Attempter, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Attempter{cfg: cfg, registry: registry}, nil
+	return &Attempter{cfg: cfg, registry: registry, leaks: &leaks{}}, nil
 }
 
 // Ended says how an attempt went.
@@ -67,11 +68,11 @@ func (at *Attempter) once(ctx context.Context, lane journal.Lane) (Ended, error)
 	}
 	fpClaimAfter.Hit()
 	a := &attempt{
-		cfg: at.cfg, registry: at.registry, lane: lane, head: head, end: now.Add(at.cfg.AttemptTimeout),
+		cfg: at.cfg, registry: at.registry, leaks: at.leaks, lane: lane, head: head, end: now.Add(at.cfg.AttemptTimeout),
 		facts: make(chan core.Fact, 64),
 		desk: core.NewDesk(core.AttemptInfo{
 			ID: head.Owner, Boot: at.cfg.Boot, Epoch: head.Epoch, Settled: head.Settled, Version: head.Version,
-			Exclusive: at.cfg.Boot != "",
+			Exclusive: at.cfg.Boot != "", Leaked: at.leaks.list(),
 		}),
 	}
 	return a.run(ctx)
@@ -82,6 +83,7 @@ func (at *Attempter) once(ctx context.Context, lane journal.Lane) (Ended, error)
 type attempt struct {
 	cfg      Config
 	registry *Registry
+	leaks    *leaks
 	lane     journal.Lane
 	head     journal.Head // as claimed
 	end      time.Time    // of the invocation
@@ -348,6 +350,7 @@ func (a *attempt) abandon() bool {
 		case <-timer.C:
 			a.cfg.Log.Error("a handler did not return after its context ended", "conversation", a.lane.Conversation,
 				"calls", a.desk.Running())
+			a.leaks.add(a.head.Owner, gone, a.facts)
 			return false
 		}
 	}

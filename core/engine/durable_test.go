@@ -384,3 +384,43 @@ func TestLargePayloads(t *testing.T) {
 		r.verify()
 	})
 }
+
+// failure: A04
+//
+// A handler that ignores its context outlives its attempt. Its call stays
+// prepared; the next attempt does not believe the probe's no while the handler
+// lives, and does once it has returned: one effect.
+func TestHandlerThatDoesNotStop(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		effects, stuck := 0, make(chan struct{})
+		do := tool.New("do", "Does it.", func(context.Context, arg) (string, error) {
+			if effects == 0 {
+				<-stuck // deaf to its context
+			}
+			effects++
+			return "done", nil
+		}, tool.Timeout(time.Minute), tool.Reconcile[arg, string](func(context.Context, arg) (string, record.Resolution, error) {
+			if effects > 0 {
+				return "found", record.Happened, nil
+			}
+			return "", record.NotHappened, nil
+		}))
+		r := newRig(t, define(t, agent.Policy{}, do), modeltest.Calls(call("do", 0)), modeltest.Text("fine"))
+		id := r.submit(kim)
+		if _, err := r.attempt.Attempt(context.Background(), r.lane); err == nil {
+			t.Fatal("the attempt did not report the leak")
+		}
+		time.Sleep(30 * time.Minute)
+		if ended := r.work(); ended != engine.ParkedLane || effects != 0 {
+			t.Fatalf("ended %s with %d effects, want parked as unknown", ended, effects)
+		}
+		close(stuck)
+		time.Sleep(time.Hour)
+		r.work()
+		must(t, r.progress(id), "completed", "")
+		if effects != 1 {
+			t.Errorf("%d effects", effects)
+		}
+		r.verify()
+	})
+}

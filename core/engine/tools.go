@@ -23,6 +23,10 @@ func (j job) startTool(ctx context.Context, e core.StartTool) core.Fact {
 		ended.Result = record.MustValue(map[string]any{"error": map[string]string{"tag": "StorageError", "message": "the arguments could not be read"}})
 		return ended
 	}
+	if !inTime(ctx) {
+		ended.Outcome, ended.Tag, ended.Result = record.Interrupted, tool.TagInterrupted, notStarted
+		return ended
+	}
 	began := time.Now()
 	fpToolStart.Hit()
 	result := j.def.tool(e.Tool).Invoke(ctx, tool.Call{
