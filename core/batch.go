@@ -138,7 +138,7 @@ func (p *planner) startCalls() (blocked string) {
 	}
 	for _, c := range slices.Clone(p.s.Run.Calls) {
 		again := c.Phase == Prepared && c.Class != record.Uncertain && c.Prepared.Attempt != p.d.Attempt.ID
-		if c.Phase != Declared && !again || slices.Contains(p.d.running, c.ID) {
+		if c.Phase != Declared && !again {
 			continue
 		}
 		t, ok := p.spec.Tool(c.Tool)

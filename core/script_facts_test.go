@@ -22,6 +22,9 @@ func (p *play) fact(line string) core.Fact {
 	case "decoded":
 		return core.InputDecoded{Problem: rest}
 	case "instructions":
+		if rest == "error" {
+			return core.InstructionsReady{Err: &record.Error{Kind: core.InstructionsError, Message: "could not be evaluated"}}
+		}
 		return core.InstructionsReady{Text: rest}
 	case "prepared":
 		return core.ContextPrepared{Digest: "req"}
@@ -123,13 +126,18 @@ func (p *play) inbox(rest string) core.Fact {
 		case "abort":
 			e.Command = core.AbortRun{Submission: f[1], Reason: "enough"}
 		case "resolve":
-			r := core.Resolve{Call: f[1], Resolution: record.Resolution(f[2])}
+			id, run, _ := strings.Cut(f[1], "@")
+			r := core.Resolve{Call: id, Run: run, Resolution: record.Resolution(f[2])}
 			if len(f) > 3 {
 				r.Result = p.value(f[3])
 			}
 			e.Command = r
 		case "late":
-			e.Command = core.Late{Run: p.state.Run.ID, Call: f[1], Operation: f[2], Outcome: record.Succeeded, Result: p.value(f[3])}
+			id, run, other := strings.Cut(f[1], "@")
+			if !other {
+				run = p.state.Run.ID
+			}
+			e.Command = core.Late{Run: run, Call: id, Operation: f[2], Outcome: record.Succeeded, Result: p.value(f[3])}
 		default:
 			p.t.Fatalf("inbox entry %q", part)
 		}

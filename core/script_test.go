@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -144,6 +145,10 @@ func (p *play) specLine(fields []string) {
 			p.spec.Policy.ApprovalExpiry = mustDuration(p.t, value)
 		case "digest":
 			p.spec.Digest = value
+		case "agent":
+			p.spec.Agent = value
+		case "untool":
+			p.spec.Tools = slices.DeleteFunc(p.spec.Tools, func(t core.ToolSpec) bool { return t.Name == value })
 		case "contract":
 			p.spec.Contract = value
 		default:

@@ -24,7 +24,7 @@ func (p *planner) turn() {
 
 func (p *planner) seam() {
 	r := p.s.Run
-	if p.d.seam < r.Turn && !p.d.looking {
+	if p.d.seam < r.Turn {
 		p.step("16 steering")
 		p.look()
 	}

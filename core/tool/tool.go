@@ -176,8 +176,9 @@ func Timeout(d time.Duration) Option {
 	}
 }
 
-// Version names the behaviour of the handler. An approval binds to it: after
-// a change of version a call has to be approved anew.
+// Version names the behaviour of the handler. Open calls bind to it: a build
+// with another version of the tool leaves a run that waits on such a call alone,
+// held, until a build has the version again.
 func Version(v string) Option { return func(t *Tool) { t.facts.Version = v } }
 
 // Reconcile gives an uncertain tool a probe: after a crash it finds out what
