@@ -110,6 +110,9 @@ func Note(d *Desk, f Fact) {
 	case StepEnded:
 		d.steps = append(d.steps, f)
 	case ToolEnded:
+		if f.Leaked && !slices.Contains(d.Attempt.Leaked, d.Attempt.ID) {
+			d.Attempt.Leaked = append(slices.Clone(d.Attempt.Leaked), d.Attempt.ID)
+		}
 		d.running = slices.DeleteFunc(d.running, func(id string) bool { return id == f.Call })
 		d.ended = append(d.ended, f)
 	case Woken:

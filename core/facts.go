@@ -141,6 +141,9 @@ type ToolEnded struct {
 	Bytes    int // original size when the result was bounded, else 0
 	Defect   bool
 	TimedOut bool // the tool's own time-out ended the handler
+	// Leaked says that the handler ignored the end of its context and still
+	// runs: whether its effect comes is open.
+	Leaked   bool
 	Duration time.Duration
 }
 

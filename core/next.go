@@ -202,6 +202,8 @@ func (p *planner) absorb() {
 		switch {
 		case c == nil:
 			// Settled by a late outcome or an operator meanwhile: the first wins.
+		case e.Leaked && c.Class == record.Uncertain:
+			p.emit(record.CallUnknown{Call: e.Call, Reason: record.LostOutcome})
 		case e.Defect && c.Class == record.Uncertain:
 			p.emit(record.CallUnknown{Call: e.Call, Reason: record.DefectOutcome})
 		case e.TimedOut && c.Class == record.Uncertain:

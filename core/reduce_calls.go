@@ -1,6 +1,10 @@
 package core
 
-import "github.com/layover-run/layover/core/record"
+import (
+	"encoding/json"
+
+	"github.com/layover-run/layover/core/record"
+)
 
 // reduceCall folds what happens to one call of the open batch.
 func (r *Run) reduceCall(s *State, env Envelope, rec record.Record) error {
@@ -129,10 +133,23 @@ func (r *Run) callSettled(rec record.CallSettled) error {
 	c.Phase, c.Outcome, c.Result, c.Tag, c.Synthetic = Settled, rec.Outcome, rec.Result, rec.Tag, rec.Synthetic
 	switch {
 	case rec.Outcome == record.Aborted && r.Failing == nil:
-		r.Failing = &record.Error{Kind: ToolAborted, Message: "tool " + c.Tool + " ended the run: " + rec.Tag}
+		r.Failing = &record.Error{Kind: ToolAborted, Message: "tool " + c.Tool + " ended the run: " + told(rec)}
 	case rec.Outcome == record.Infrastructure && rec.Tag == Defect && r.Failing == nil:
 		r.Failing = &record.Error{Kind: Defect, Message: "the handler of " + c.Tool + " panicked",
 			Hint: "the stack is in the server's log; fix the handler and submit again"}
 	}
 	return nil
+}
+
+// told is what a failure chose to say of itself: its message, else its tag.
+func told(rec record.CallSettled) string {
+	var result struct {
+		Error struct {
+			Message string `json:"message"`
+		} `json:"error"`
+	}
+	if json.Unmarshal(rec.Result.Inline, &result) == nil && result.Error.Message != "" {
+		return clip(result.Error.Message)
+	}
+	return rec.Tag
 }

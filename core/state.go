@@ -180,6 +180,8 @@ type Wait struct {
 	Since  time.Time
 	Until  time.Time
 	On     []string
+	// Calls are the open calls behind an approval or an unknown outcome.
+	Calls []Call
 }
 
 // The park reasons (versioned, open).
@@ -205,13 +207,13 @@ func (s *State) Waits() *Wait {
 	for _, c := range r.Calls {
 		switch c.Phase {
 		case Asked:
-			approval.On = append(approval.On, c.Approval)
+			approval.On, approval.Calls = append(approval.On, c.Approval), append(approval.Calls, c)
 			approval.Since = c.RequestedAt
 			if until := earliest(c.ExpiresAt, r.Deadline); approval.Until.IsZero() || until.Before(approval.Until) {
 				approval.Until = until
 			}
 		case Unknown:
-			unknown.On = append(unknown.On, c.ID)
+			unknown.On, unknown.Calls = append(unknown.On, c.ID), append(unknown.Calls, c)
 			unknown.Since = c.UnknownAt
 		}
 	}
@@ -223,9 +225,14 @@ func (s *State) Waits() *Wait {
 		unknown.Reason = WaitUnknown
 		return &unknown
 	case r.Backoff != nil:
-		return &Wait{Reason: WaitBackoff, Since: r.StartedAt, Until: r.Backoff.Until, On: []string{r.Backoff.Class}}
+		return &Wait{Reason: WaitBackoff, Since: r.StartedAt, Until: r.Backoff.Until, On: said(r.Backoff.Class, r.Backoff.Message)}
 	}
 	return nil
+}
+
+// said lists what there is to say.
+func said(texts ...string) []string {
+	return slices.DeleteFunc(texts, func(s string) bool { return s == "" })
 }
 
 // earliest is the earlier of two times, a zero time being never.

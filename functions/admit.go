@@ -91,9 +91,6 @@ func (f *Admit) message(ctx context.Context, sqs events.SQSMessage) MessageResul
 		if m.Key == "" {
 			m.Key = sqs.MessageId // a redelivery of this message is the same submission
 		}
-		if m.Conversation == "" && m.Key != "" {
-			m.Conversation = engine.MintConversation(tenant, principal, m.Key)
-		}
 		receipt, err := f.admitter.Submit(ctx, engine.SubmitRequest{
 			Tenant: tenant, Principal: principal, Agent: m.Agent, Conversation: m.Conversation, Key: m.Key, Input: m.Input,
 			ReplyTo: m.ReplyTo, Allowance: m.Allowance,

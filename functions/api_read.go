@@ -29,7 +29,7 @@ func (a *api) status(w http.ResponseWriter, r *http.Request) error {
 	out := wire.Status{Conversation: st.Conversation, State: string(st.State), Epoch: st.Epoch, Queued: st.Queued}
 	if run := st.Active; run != nil {
 		out.Active = &wire.Active{Submission: run.Submission, Agent: run.Agent, Turn: run.Turn, Attempts: run.Attempts,
-			StartedAt: run.StartedAt, Deadline: run.Deadline, Usage: run.Usage, Parked: waitOf(run.Waits)}
+			StartedAt: run.StartedAt, Deadline: run.Deadline, Usage: run.Usage, Aborting: run.Aborting, Parked: waitOf(run.Waits)}
 	}
 	if st.Latest != nil {
 		latest := outcome(st.Latest)
@@ -55,7 +55,15 @@ func waitOf(w *core.Wait) *wire.Wait {
 	if on == nil {
 		on = []string{}
 	}
-	return &wire.Wait{Reason: w.Reason, Since: w.Since, Until: w.Until, On: on}
+	out := &wire.Wait{Reason: w.Reason, Since: w.Since, Until: w.Until, On: on}
+	for _, c := range w.Calls {
+		call := wire.WaitCall{Call: c.ID, Tool: c.Tool, Args: c.Args.Inline, Operation: c.Operation}
+		if c.Phase == core.Unknown {
+			call.Reason = c.Reason
+		}
+		out.Calls = append(out.Calls, call)
+	}
+	return out
 }
 
 // outcome is a settled run without an output that is stored aside.

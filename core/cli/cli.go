@@ -19,19 +19,28 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/layover-run/layover/core/agent"
+	"github.com/layover-run/layover/core/engine"
 )
 
+// Agent is what a command line can run: an *agent.Definition, which `dev` binds
+// to the demo model, or an *agent.Binding with a model of its own.
+type Agent interface{ Engine() engine.Definition }
+
 // Main runs the command line of this process and exits. The first interrupt
-// lets it finish in order, the second one ends it at once.
-func Main(agents ...*agent.Definition) {
+// lets it finish in order, the second one ends it at once. Definitions and
+// bindings go together as Main[Agent](definition, binding).
+func Main[A Agent](agents ...A) {
+	list := make([]Agent, len(agents))
+	for i, a := range agents {
+		list[i] = a
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	go func() {
 		<-ctx.Done()
 		stop()
 	}()
 	os.Exit(Run(ctx, Env{Args: os.Args[1:], Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv,
-		Agents: agents, Program: programName(os.Args[0])}))
+		Agents: list, Program: programName(os.Args[0])}))
 }
 
 // Env is everything a command line depends on.
@@ -42,7 +51,7 @@ type Env struct {
 	Stderr io.Writer
 	Getenv func(string) string
 	// Agents are what `dev` runs, and whose inputs the help shows.
-	Agents []*agent.Definition
+	Agents []Agent
 	// Program is how the reader of a message calls this program. Defaults to
 	// "layover".
 	Program string

@@ -16,6 +16,7 @@ import (
 	"github.com/layover-run/layover/core/agent"
 	"github.com/layover-run/layover/core/cli"
 	"github.com/layover-run/layover/core/embedded"
+	"github.com/layover-run/layover/core/engine"
 	"github.com/layover-run/layover/core/model/demo"
 	"github.com/layover-run/layover/core/tool"
 )
@@ -26,10 +27,18 @@ type payment struct {
 
 // agents are one that needs an approval, one whose tool breaks, and one that
 // repeats its input.
-func agents() []*agent.Definition {
+func definitions() []engine.Definition {
+	var all []engine.Definition
+	for _, a := range agents() {
+		all = append(all, a.Engine())
+	}
+	return all
+}
+
+func agents() []cli.Agent {
 	pay := tool.New("pay", "Pays.", func(_ context.Context, in payment) (payment, error) { return in, nil }, tool.RequireApproval())
 	smash := tool.New("smash", "Breaks.", func(context.Context, payment) (payment, error) { panic("broken") })
-	return []*agent.Definition{
+	return []cli.Agent{
 		agent.MustDefine[payment, string]("payer", agent.Config[payment]{Description: "Pays what is owed.", Instructions: agent.Text[payment]("Pay."),
 			Tools: []*tool.Tool{pay}, Examples: []payment{{Cents: 4900}}}),
 		agent.MustDefine[payment, string]("breaker", agent.Config[payment]{Instructions: agent.Text[payment]("Break."), Tools: []*tool.Tool{smash}}),
@@ -47,7 +56,7 @@ type shell struct {
 // newShell opens a server in a directory of its own.
 func newShell(t *testing.T) *shell {
 	t.Helper()
-	rt, err := embedded.Open(t.TempDir(), embedded.Config{Agents: agents(), Model: demo.New(), Log: slog.New(slog.DiscardHandler)})
+	rt, err := embedded.Open(t.TempDir(), embedded.Config{Definitions: definitions(), Model: demo.New(), Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

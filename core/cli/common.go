@@ -15,7 +15,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/layover-run/layover/core/agent"
 	"github.com/layover-run/layover/core/client"
 	"github.com/layover-run/layover/core/event"
 	"github.com/layover-run/layover/core/record"
@@ -152,8 +151,8 @@ func (a *app) exampleSubmit(more string) string {
 	return submitLine(a.Program, a.Agents[0], "") + more
 }
 
-func submitLine(program string, d *agent.Definition, conversation string) string {
-	line := program + " submit --agent " + event.Quote(d.Name())
+func submitLine(program string, d Agent, conversation string) string {
+	line := program + " submit --agent " + event.Quote(d.Engine().Facts.Name)
 	if conversation != "" {
 		line += " --conversation " + event.Quote(conversation)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -51,6 +52,14 @@ happens to runs, with --json as events, one for each line.`,
 	return cmd
 }
 
+// userError tells whoever runs the server what its own code returned. Nobody
+// else learns it: not the model, not a caller, not the records.
+func (a *app) userError(e engine.UserError) {
+	if !a.json {
+		_, _ = fmt.Fprintf(a.Stderr, "layover: %s: %s: %s.\n", show(e.Conversation, 64), show(e.Where, 128), show(e.Err.Error(), 1000))
+	}
+}
+
 func (a *app) listFailpoints() error {
 	for _, name := range failpoint.Names() {
 		if !a.json {
@@ -80,7 +89,11 @@ func (a *app) dev(ctx context.Context, listen string) (err error) {
 	defer socket.Close()
 	log := slog.New(newLogHandler(a.Stderr, !a.json))
 	w := newWatch()
-	rt, err := embedded.Open(a.data, embedded.Config{Agents: a.Agents, Model: demo.New(), Log: log, OnBatch: w.onBatch})
+	config := embedded.Config{Model: demo.New(), Log: log, OnBatch: w.onBatch, OnUserError: a.userError}
+	for _, d := range a.Agents {
+		config.Definitions = append(config.Definitions, d.Engine())
+	}
+	rt, err := embedded.Open(a.data, config)
 	if err != nil {
 		return a.cannotOpen(err)
 	}
@@ -213,12 +226,18 @@ func (a *app) forget(url string) {
 
 func (a *app) banner(url string) {
 	names := make([]string, len(a.Agents))
-	approval := false
+	approval, onDemo := false, false
 	for i, d := range a.Agents {
-		names[i] = d.Name()
-		for _, t := range d.Engine().Facts.Tools {
+		e := d.Engine()
+		names[i] = e.Facts.Name
+		onDemo = onDemo || e.Model == nil
+		for _, t := range e.Facts.Tools {
 			approval = approval || t.Approval
 		}
+	}
+	model := "of the agents' own"
+	if onDemo {
+		model = "demo: it picks tools by rules, to try things out without an account"
 	}
 	program := a.remote()
 	commands := []string{submitLine(program, a.Agents[0], "demo") + " --wait=parked"}
@@ -236,7 +255,7 @@ func (a *app) banner(url string) {
 	a.table([][]string{
 		{"  url", url},
 		{"  data", show(a.data, 0)},
-		{"  model", "demo: it answers by rules, no account is needed"},
+		{"  model", model},
 		{"  agents", strings.Join(names, ", ")},
 	})
 	a.printf("\ntry in another terminal:\n  %s\n\nwhat happens to runs:\n", strings.Join(commands, "\n  "))

@@ -68,6 +68,9 @@ func (a *app) printStatus(s shownStatus) {
 		rows = append(rows, []string{"active", fmt.Sprintf("%s  %s, after %s in %s, deadline %s", show(r.Submission, 0), show(r.Agent, 64),
 			plural(r.Turn, "turn"), plural(r.Attempts, "attempt"), clock(r.Deadline))})
 	}
+	if s.Active != nil && s.Active.Aborting {
+		rows = append(rows, []string{"abort", "requested; the run ends once nothing of it runs any more"})
+	}
 	rows = append(rows, []string{"queued", strconv.Itoa(s.Queued)})
 	if s.Latest != nil {
 		rows = append(rows, []string{"latest", show(s.Latest.Submission, 0) + "  " + show(s.Latest.Status, 0)})

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -171,7 +172,10 @@ func (a *app) progress(p wire.Progress) {
 // parked tells what a run waits for and what ends the waiting.
 func (a *app) parked(conversation string, w wire.Wait) {
 	a.printf("waits for: %s%s\n", waitWord(w.Reason), until(w))
-	for _, on := range w.On {
+	for i, on := range w.On {
+		if i < len(w.Calls) {
+			a.printf("  %s\n", waitCall(w.Calls[i]))
+		}
 		switch w.Reason {
 		case "approval":
 			a.printf("  approve with: %s approve %s\n", a.again(), event.Quote(on))
@@ -181,6 +185,15 @@ func (a *app) parked(conversation string, w wire.Wait) {
 			a.printf("  %s\n", show(on, 300))
 		}
 	}
+}
+
+// waitCall shows what an approver or an operator decides about.
+func waitCall(c wire.WaitCall) string {
+	line := fmt.Sprintf("%s(%s)", show(c.Tool, 64), show(string(c.Args), 160))
+	if c.Reason != "" {
+		line += fmt.Sprintf("  outcome %s, operation %s", show(c.Reason, 64), show(c.Operation, 0))
+	}
+	return line
 }
 
 func until(w wire.Wait) string {

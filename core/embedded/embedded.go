@@ -5,8 +5,8 @@
 // A program that links it needs no service, no key and no account:
 //
 //	rt, err := embedded.Open(".layover", embedded.Config{Agents: agents, Model: model})
-//	receipt, err := rt.Submit(ctx, engine.SubmitRequest{…})
-//	progress, err := rt.Await(ctx, "local", receipt.Submission, engine.UntilSettled)
+//	receipt, err := rt.Submit(ctx, engine.SubmitRequest{Agent: "refund", Input: input})
+//	progress, err := rt.Await(ctx, "", receipt.Submission, engine.UntilSettled)
 package embedded
 
 import (
@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -28,24 +29,31 @@ import (
 	"github.com/layover-run/layover/functions"
 )
 
-// Config configures an embedded runtime. Agents and Model are required.
+// Config configures an embedded runtime. At least one agent is required.
 type Config struct {
-	// Agents this process can run.
+	// Agents this process can run. They are bound to Model.
 	Agents []*agent.Definition
 	// Bindings are agents with a model of their own.
 	Bindings []*agent.Binding
-	// Model answers for Agents.
+	// Definitions are agents as the engine runs them; one without a model is
+	// bound to Model.
+	Definitions []engine.Definition
+	// Model answers for every agent that has no model of its own.
 	Model model.Model
 	// Concurrency bounds the attempts that run at once. Defaults to 128. A
 	// parked run holds no place.
 	Concurrency int
 	// AttemptTimeout is how long one attempt lives before it yields to the
-	// next. Defaults to 15 minutes; no tool's time-out may be longer.
+	// next. Defaults to 15 minutes; a tool's timeout has to fit into it with 10
+	// seconds to spare.
 	AttemptTimeout time.Duration
 	// Sweep is how often due lanes are looked for. Defaults to 1 s.
 	Sweep time.Duration
 	// Log defaults to slog.Default.
 	Log *slog.Logger
+	// OnUserError hears what handlers, instructions and model adapters returned
+	// as errors, in full. The runtime neither logs nor stores these texts.
+	OnUserError func(engine.UserError)
 	// OnBatch observes every batch appended here, after it is durable. It must
 	// not block.
 	OnBatch func(journal.Lane, record.Batch)
@@ -84,7 +92,14 @@ func Open(dir string, c Config) (*Runtime, error) {
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}
-	registry, err := engine.NewRegistry(c.AttemptTimeout, definitions(c)...)
+	defs, err := definitions(c)
+	if err != nil {
+		return nil, err
+	}
+	if dir == "" {
+		return nil, errors.New("embedded: the data directory has no name")
+	}
+	registry, err := engine.NewRegistry(c.AttemptTimeout, defs...)
 	if err != nil {
 		return nil, err
 	}
@@ -100,21 +115,39 @@ func Open(dir string, c Config) (*Runtime, error) {
 	return rt, nil
 }
 
-func definitions(c Config) []engine.Definition {
-	var defs []engine.Definition
-	for _, a := range c.Agents {
-		defs = append(defs, a.Bind(c.Model).Engine())
+// definitions binds every agent of a configuration to its model.
+func definitions(c Config) ([]engine.Definition, error) {
+	defs := slices.Clone(c.Definitions)
+	for i, a := range c.Agents {
+		if a == nil {
+			return nil, fmt.Errorf("embedded: Config.Agents[%d] is nil", i)
+		}
+		defs = append(defs, a.Engine())
 	}
-	for _, b := range c.Bindings {
+	for i, b := range c.Bindings {
+		if b == nil {
+			return nil, fmt.Errorf("embedded: Config.Bindings[%d] is nil", i)
+		}
 		defs = append(defs, b.Engine())
 	}
-	return defs
+	for i := range defs {
+		if defs[i].Model == nil {
+			defs[i].Model = c.Model
+		}
+		if defs[i].Model == nil {
+			return nil, fmt.Errorf("embedded: agent %q has no model: set Config.Model, or bind the agent", defs[i].Facts.Name)
+		}
+	}
+	if len(defs) == 0 {
+		return nil, errors.New("embedded: no agents: set Config.Agents, Bindings or Definitions")
+	}
+	return defs, nil
 }
 
 func (rt *Runtime) assemble(registry *engine.Registry) error {
 	cfg := engine.Config{
 		Journal: rt.store, Queue: rt.wakes, Boot: rt.store.Boot(), AttemptTimeout: rt.cfg.AttemptTimeout,
-		Log: rt.cfg.Log, OnBatch: rt.cfg.OnBatch,
+		Log: rt.cfg.Log, OnUserError: rt.cfg.OnUserError, OnBatch: rt.cfg.OnBatch,
 	}
 	admitter, err := engine.NewAdmitter(cfg, registry.Manifest())
 	if err != nil {
@@ -146,28 +179,6 @@ func (rt *Runtime) Boot() string { return rt.store.Boot() }
 
 // Writes counts the rows written since Open.
 func (rt *Runtime) Writes() int64 { return rt.store.Writes() }
-
-// Submit accepts work as a queue message would bring it.
-func (rt *Runtime) Submit(ctx context.Context, r engine.SubmitRequest) (engine.Receipt, error) {
-	if r.Tenant == "" {
-		r.Tenant = "local"
-	}
-	if r.Principal == "" {
-		r.Principal = "anonymous"
-	}
-	return rt.admit.Admitter().Submit(ctx, r)
-}
-
-// Await waits until a submission has come as far as asked, or ctx ends; it
-// then says where the submission stands. Ending ctx only stops the waiting.
-func (rt *Runtime) Await(ctx context.Context, tenant, submission string, until engine.Until) (engine.Progress, error) {
-	return rt.admit.Admitter().Await(ctx, tenant, submission, until)
-}
-
-// Decide answers an approval.
-func (rt *Runtime) Decide(ctx context.Context, r engine.DecisionRequest) (engine.Decision, error) {
-	return rt.admit.Admitter().Decide(ctx, r)
-}
 
 // Quiet waits until nothing is due or under way: every lane is idle or parked
 // for later. It is for tests and orderly shutdowns.

@@ -51,11 +51,13 @@ func (a *Admitter) Agents() Manifest { return a.manifest }
 
 // SubmitRequest asks for a run.
 type SubmitRequest struct {
-	Tenant       string
-	Principal    string
-	Agent        string
-	Conversation string // minted when empty
-	Key          string // idempotency key; minted when empty
+	Tenant    string
+	Principal string
+	Agent     string
+	Key       string // idempotency key; minted when empty
+	// Conversation is minted when empty, as a function of tenant, principal and
+	// key: the same request again does not open a second one.
+	Conversation string
 	Input        json.RawMessage
 	ReplyTo      string
 	Allowance    AllowanceRequest
@@ -117,11 +119,11 @@ func (a *Admitter) submission(r SubmitRequest) (journal.Submission, error) {
 	if !ok {
 		return none, refuse(KindInvalid, op, "the agents here are: "+a.names(), "unknown agent %q", r.Agent)
 	}
-	if r.Conversation == "" {
-		r.Conversation = a.cfg.NewID()
-	}
 	if r.Key == "" {
 		r.Key = a.cfg.NewID()
+	}
+	if r.Conversation == "" {
+		r.Conversation = mintConversation(r.Tenant, r.Principal, r.Key)
 	}
 	for _, id := range []struct{ what, value string }{
 		{"tenant", r.Tenant}, {"principal", r.Principal}, {"conversation", r.Conversation}, {"key", r.Key},
@@ -217,8 +219,8 @@ func checkID(op, what, id string) error {
 	return nil
 }
 
-// MintConversation names a new conversation as a function of who asks with
+// mintConversation names a new conversation as a function of who asks with
 // which key, so that a redelivered message does not open a second one.
-func MintConversation(tenant, principal, key string) string {
+func mintConversation(tenant, principal, key string) string {
 	return "c_" + strings.TrimPrefix(submissionID(tenant, principal, "", key), "s_")
 }

@@ -222,7 +222,8 @@ func (a *attempt) wait(done <-chan struct{}, wake time.Time) error {
 	}
 	limit := a.end
 	if !a.stopped.IsZero() {
-		if cleanup := a.stopped.Add(a.cfg.CleanupTimeout); cleanup.Before(limit) {
+		// Handlers are given up after CleanupTimeout, each on its own.
+		if cleanup := a.stopped.Add(2 * a.cfg.CleanupTimeout); cleanup.Before(limit) {
 			limit = cleanup
 		}
 	}

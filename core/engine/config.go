@@ -38,6 +38,11 @@ type Config struct {
 	// Log receives what an operator should see; no payloads, no secrets.
 	// Defaults to slog.Default.
 	Log *slog.Logger
+	// OnUserError hears of errors whose text nobody else may see: what a
+	// handler, instructions or a model adapter returned. The engine neither
+	// logs nor stores them, because only their author knows what is in them.
+	// It is called on the effect's goroutine. Defaults to nothing.
+	OnUserError func(UserError)
 	// OnBatch observes every batch this process appended, after it is durable,
 	// on the attempt's goroutine. It must not block.
 	OnBatch func(lane journal.Lane, b record.Batch)
@@ -65,7 +70,17 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}
+	if c.OnUserError == nil {
+		c.OnUserError = func(UserError) {}
+	}
 	return c, nil
+}
+
+// UserError is an error of user code with where it came from.
+type UserError struct {
+	Conversation, Run, Call string
+	Where                   string // such as "tool look_up" or "the model adapter"
+	Err                     error
 }
 
 // longest bounds how long any invocation of this assembly can live (F8).
@@ -81,7 +96,8 @@ type Registry struct {
 }
 
 // NewRegistry refuses two definitions of one name, a definition without a
-// model, and tools whose time-out no attempt of the given length can hold.
+// model, and tools whose timeout an attempt of the given length, less
+// core.YieldMargin, cannot hold.
 func NewRegistry(attempt time.Duration, defs ...Definition) (*Registry, error) {
 	r := &Registry{byName: map[string]*Definition{}}
 	for _, d := range defs {
@@ -94,8 +110,8 @@ func NewRegistry(attempt time.Duration, defs ...Definition) (*Registry, error) {
 		}
 		for _, t := range d.Spec.Tools {
 			if attempt > 0 && t.Timeout+core.YieldMargin > attempt {
-				return nil, fmt.Errorf("engine: agent %q: tool %q may take %s, longer than an attempt of %s lives; shorten its time-out or lengthen the attempt",
-					name, t.Name, t.Timeout, attempt)
+				return nil, fmt.Errorf("engine: agent %q: tool %q may take %s, and an attempt of %s leaves %s for it; shorten its timeout or lengthen the attempt",
+					name, t.Name, t.Timeout, attempt, attempt-core.YieldMargin)
 			}
 		}
 		r.byName[name] = &d

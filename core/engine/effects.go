@@ -39,7 +39,14 @@ func (a *attempt) start(e core.Effect) {
 	a.running.Add(1)
 	go func() {
 		defer a.running.Done()
-		a.facts <- j.guarded(e)
+		var f core.Fact
+		defer func() {
+			if f == nil { // neither returned nor panicked: runtime.Goexit
+				f = j.faulted(e, "the goroutine was ended")
+			}
+			a.facts <- f
+		}()
+		f = j.guarded(e)
 	}()
 }
 
@@ -47,13 +54,27 @@ func (a *attempt) start(e core.Effect) {
 func (j job) guarded(e core.Effect) (f core.Fact) {
 	defer func() {
 		if v := recover(); v != nil {
-			where := strings.TrimPrefix(fmt.Sprintf("%T", e), "core.")
-			j.a.cfg.Log.Error("defect", "where", where, "conversation", j.conversation, "run", j.run,
-				"panic", fmt.Sprint(v), "stack", string(debug.Stack()))
-			f = core.Faulted{Where: where, Of: e}
+			f = j.faulted(e, fmt.Sprint(v))
 		}
 	}()
 	return j.do(j.a.effects, e)
+}
+
+// faulted is the fact of an effect whose user function panicked or ended its
+// goroutine.
+func (j job) faulted(e core.Effect, what string) core.Fact {
+	where, ok := userFunctions[fmt.Sprintf("%T", e)]
+	if !ok {
+		where = "the engine"
+	}
+	j.a.cfg.Log.Error("defect", "where", where, "conversation", j.conversation, "run", j.run, "panic", what, "stack", string(debug.Stack()))
+	return core.Faulted{Where: where, Of: e}
+}
+
+// userFunctions names whose code an effect runs, as its author knows it.
+var userFunctions = map[string]string{
+	"core.DecodeInput": "the input type", "core.Instruct": "Config.Instructions", "core.CallModel": "the model adapter",
+	"core.CheckCalls": "the argument type of a tool", "core.Conclude": "the output type", "core.Reconcile": "a reconcile probe",
 }
 
 func (j job) do(ctx context.Context, e core.Effect) core.Fact {
@@ -100,9 +121,9 @@ func (j job) instruct(ctx context.Context, e core.Instruct) core.Fact {
 	}
 	text, err := j.def.Hooks.Instruct(ctx, in.Inline)
 	if err != nil {
-		j.a.cfg.Log.Error("instructions failed", "conversation", j.conversation, "run", j.run, "error", err)
+		j.a.cfg.OnUserError(UserError{Conversation: j.conversation, Run: j.run, Where: "Config.Instructions", Err: err})
 		return core.InstructionsReady{Err: &record.Error{Kind: core.InstructionsError, Message: "the agent's instructions could not be evaluated",
-			Hint: "the cause is in the server's log"}}
+			Hint: "the server tells its cause to whoever runs it"}}
 	}
 	return core.InstructionsReady{Text: text}
 }

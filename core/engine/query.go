@@ -34,7 +34,9 @@ type ActiveRun struct {
 	StartedAt  time.Time
 	Deadline   time.Time
 	Usage      record.Usage
-	Waits      *core.Wait
+	// Aborting says that an abort is recorded and not yet carried out.
+	Aborting bool
+	Waits    *core.Wait
 }
 
 // Status reads a conversation: its head, and its log for the rest.
@@ -59,7 +61,7 @@ func (a *Admitter) Status(ctx context.Context, lane journal.Lane) (Status, error
 	}
 	if r := state.Run; r != nil {
 		st.Active = &ActiveRun{Submission: r.ID, Agent: r.Agent, Turn: r.Turn, Attempts: r.Attempts, StartedAt: r.StartedAt,
-			Deadline: r.Deadline, Usage: r.Usage}
+			Deadline: r.Deadline, Usage: r.Usage, Aborting: r.Abort != nil}
 		if head.State == journal.Parked {
 			st.Active.Waits = state.Waits()
 		}
@@ -174,6 +176,9 @@ const (
 // Await reads where a submission stands, and waits until it has come as far as
 // asked or ctx ends; then it answers with where it stands, without an error.
 func (a *Admitter) Await(ctx context.Context, tenant, submission string, until Until) (Progress, error) {
+	if until != UntilSettled && until != UntilParked {
+		return Progress{}, refuse(KindInvalid, "await", "use settled or parked", "cannot wait until %q", until)
+	}
 	reading := context.WithoutCancel(ctx)
 	row, err := a.cfg.Journal.Submission(reading, tenant, submission)
 	if errors.Is(err, journal.ErrNotFound) {

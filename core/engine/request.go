@@ -87,13 +87,17 @@ func (j job) callModel(ctx context.Context) core.Fact {
 			}}
 		}
 	}
-	failure := &core.ModelFailure{Class: string(model.ClassOf(err)), Message: err.Error()}
+	// A message of the adapter's own type is made for records; any other error
+	// text may hold anything.
+	failure := &core.ModelFailure{Class: string(model.ClassOf(err)), Message: "the model adapter returned an error"}
 	var typed *model.Error
 	if errors.As(err, &typed) {
 		failure.Message, failure.RetryAfter = typed.Message, typed.RetryAfter
 	}
 	if ctx.Err() != nil {
 		failure.Class = core.FailCancelled
+	} else {
+		j.a.cfg.OnUserError(UserError{Conversation: j.conversation, Run: j.run, Where: "the model adapter", Err: err})
 	}
 	return core.ModelEnded{Failure: failure}
 }

@@ -35,6 +35,8 @@ type rig struct {
 	attempt  *engine.Attempter
 	settler  *engine.Settler
 	lane     journal.Lane
+	mu       sync.Mutex
+	heard    []engine.UserError
 }
 
 // inBubble runs a test under synctest, where time passes only when everybody
@@ -65,7 +67,8 @@ func (r *rig) assembleOver(j journal.Journal) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	cfg := engine.Config{Journal: j, Queue: memqueue.New(), Boot: r.journal.Boot(), Log: slog.New(slog.NewTextHandler(io.Discard, nil))}
+	cfg := engine.Config{Journal: j, Queue: memqueue.New(), Boot: r.journal.Boot(), Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		OnUserError: func(e engine.UserError) { r.mu.Lock(); defer r.mu.Unlock(); r.heard = append(r.heard, e) }}
 	if r.admitter, err = engine.NewAdmitter(cfg, registry.Manifest()); err != nil {
 		r.t.Fatal(err)
 	}

@@ -29,25 +29,40 @@ func (j job) startTool(ctx context.Context, e core.StartTool) core.Fact {
 	}
 	began := time.Now()
 	fpToolStart.Hit()
-	result := j.def.tool(e.Tool).Invoke(ctx, tool.Call{
-		Conversation: j.conversation, Run: j.run, ID: e.Call, Attempt: j.a.head.Owner, Operation: e.Operation,
-		Args: args.Inline, Steps: &stepRecorder{a: j.a, ctx: ctx, call: e.Call},
-	})
+	results := make(chan tool.Result, 1)
+	go func() {
+		results <- j.def.tool(e.Tool).Invoke(ctx, tool.Call{
+			Conversation: j.conversation, Run: j.run, ID: e.Call, Attempt: j.a.head.Owner, Operation: e.Operation,
+			Args: args.Inline, Steps: &stepRecorder{a: j.a, ctx: ctx, call: e.Call},
+		})
+	}()
+	result, ok := j.await(ctx, e, results)
+	if !ok {
+		return j.leaked(ctx, e, results, time.Since(began))
+	}
 	fpToolEnd.Hit()
-	bounded, original := tool.Bound(result.Value, tool.DefaultResultBound)
-	ended.Outcome, ended.Tag, ended.Bytes = result.Outcome, result.Tag, original
-	ended.Result = record.Value{Inline: bounded}
+	ended.Outcome, ended.Tag = result.Outcome, result.Tag
+	ended.Result, ended.Bytes = boundedResult(result)
 	ended.Duration = time.Since(began).Round(time.Microsecond)
 	ended.TimedOut = result.Outcome == record.Interrupted && ctx.Err() == nil
 	if ended.TimedOut {
 		ended.Outcome = record.Failed
 	}
-	if result.Defect != nil {
+	where := "tool " + e.Tool
+	switch {
+	case result.Defect != nil:
 		ended.Defect, ended.Tag = true, core.Defect
-		j.a.cfg.Log.Error("defect", "where", "tool "+e.Tool, "conversation", j.conversation, "run", j.run, "call", e.Call,
+		j.a.cfg.Log.Error("defect", "where", where, "conversation", j.conversation, "run", j.run, "call", e.Call,
 			"panic", result.Defect.Value, "stack", string(result.Defect.Stack))
+	case result.Err != nil && result.Outcome != record.Interrupted:
+		j.a.cfg.OnUserError(UserError{Conversation: j.conversation, Run: j.run, Call: e.Call, Where: where, Err: result.Err})
 	}
 	return ended
+}
+
+func boundedResult(r tool.Result) (record.Value, int) {
+	bounded, original := tool.Bound(r.Value, tool.DefaultResultBound)
+	return record.Value{Inline: bounded}, original
 }
 
 // reconcile asks a tool's probe. A probe that fails leaves the outcome unknown.
@@ -64,12 +79,13 @@ func (j job) reconcile(ctx context.Context, e core.Reconcile) core.Fact {
 	fpProbeEnd.Hit()
 	if err != nil {
 		j.a.cfg.Log.Warn("probe could not say what became of a call", "tool", e.Tool, "conversation", j.conversation, "call", e.Call)
+		j.a.cfg.OnUserError(UserError{Conversation: j.conversation, Run: j.run, Call: e.Call, Where: "the reconcile probe of tool " + e.Tool, Err: err})
 		return answer
 	}
 	answer.Resolution = resolution
 	if resolution == record.Happened {
-		bounded, _ := tool.Bound(result.Value, tool.DefaultResultBound)
-		answer.Outcome, answer.Result = result.Outcome, record.Value{Inline: bounded}
+		answer.Outcome = result.Outcome
+		answer.Result, _ = boundedResult(result)
 	}
 	return answer
 }

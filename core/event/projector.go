@@ -274,6 +274,10 @@ func (r *run) suspend(o *batch) {
 	}
 }
 
+func said(texts ...string) []string {
+	return slices.DeleteFunc(texts, func(s string) bool { return s == "" })
+}
+
 // waits says what a run waits for when nothing of it can go on.
 func (r *run) waits() (RunSuspended, bool) {
 	if r.held != nil {
@@ -299,7 +303,7 @@ func (r *run) waits() (RunSuspended, bool) {
 	case len(unknown.On) > 0:
 		return unknown, !busy
 	case r.backoff != nil && !r.ending:
-		return RunSuspended{Reason: "backoff", On: []string{r.backoff.Class}, Until: r.backoff.Until}, true
+		return RunSuspended{Reason: "backoff", On: said(r.backoff.Class, r.backoff.Message), Until: r.backoff.Until}, true
 	}
 	return RunSuspended{}, false
 }

@@ -94,6 +94,17 @@ type Wait struct {
 	Since  time.Time `json:"since"`
 	Until  time.Time `json:"until,omitzero"`
 	On     []string  `json:"on"` // approval or call ids, or a text
+	// Calls are the open calls behind an approval or an unknown outcome.
+	Calls []WaitCall `json:"calls,omitempty"`
+}
+
+// WaitCall is one call a run waits for.
+type WaitCall struct {
+	Call      string          `json:"call"`
+	Tool      string          `json:"tool"`
+	Args      json.RawMessage `json:"args,omitempty"`      // absent when they are large
+	Operation string          `json:"operation,omitempty"` // key of an effect that may have happened
+	Reason    string          `json:"reason,omitempty"`    // why its outcome is unknown
 }
 
 // Status is a conversation.
@@ -115,6 +126,7 @@ type Active struct {
 	StartedAt  time.Time    `json:"startedAt"`
 	Deadline   time.Time    `json:"deadline"`
 	Usage      record.Usage `json:"usage"`
+	Aborting   bool         `json:"aborting,omitempty"`
 	Parked     *Wait        `json:"parked,omitempty"`
 }
 
