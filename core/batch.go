@@ -82,7 +82,7 @@ func (p *planner) recoverCalls() {
 		switch {
 		case c.Phase == Prepared && !mine && c.Class == record.Uncertain:
 			p.recoverUncertain(c)
-		case c.Phase == Unknown && c.Reason != record.DefectOutcome:
+		case c.Phase == Unknown && c.UnknownAs != record.DefectOutcome:
 			p.recoverUncertain(c)
 		}
 	}
@@ -95,7 +95,7 @@ func (p *planner) recoverUncertain(c Call) {
 	// The handler of a timed-out call has returned, so its attempt is as good
 	// as dead for this call.
 	dead := certainlyDead(c.Prepared, p.d.Attempt, p.c) ||
-		c.Reason == record.TimeoutOutcome && c.Prepared.Attempt == p.d.Attempt.ID
+		c.UnknownAs == record.TimeoutOutcome && c.Prepared.Attempt == p.d.Attempt.ID
 	asked := p.d.probe(c.ID)
 	if asked != nil && asked.answer != nil && dead && !asked.dead {
 		p.d.forgetProbe(c.ID) // too early to be a no: ask again
@@ -117,7 +117,7 @@ func (p *planner) recoverUncertain(c Call) {
 	case answer.Resolution == record.Happened:
 		p.emit(record.CallResolved{Call: c.ID, Resolution: record.Happened, Source: "probe"})
 		p.emit(record.CallSettled{Call: c.ID, Outcome: answer.Outcome, Result: answer.Result, Source: "probe"})
-	case answer.Resolution != "" && c.Reason == record.TimeoutOutcome && dead:
+	case answer.Resolution != "" && c.UnknownAs == record.TimeoutOutcome && dead:
 		// It did not happen; a handler failure is never retried (RET-02).
 		p.emit(record.CallResolved{Call: c.ID, Resolution: answer.Resolution, Source: "probe"})
 		p.emit(record.CallSettled{Call: c.ID, Outcome: record.Failed, Tag: "timeout", Source: "probe",
@@ -151,8 +151,8 @@ func (p *planner) startCalls() (blocked string) {
 		if !p.fits(t.Timeout) {
 			return "time"
 		}
-		if c.Starts > 0 && c.Class == record.Uncertain && !certainlyDead(c.Prepared, p.d.Attempt, p.c) &&
-			!(c.Prepared.Attempt == p.d.Attempt.ID && c.Reason == record.TimeoutOutcome) {
+		if c.Starts > 0 && c.Class == record.Uncertain && !c.Unentered && !certainlyDead(c.Prepared, p.d.Attempt, p.c) &&
+			!(c.Prepared.Attempt == p.d.Attempt.ID && c.UnknownAs == record.TimeoutOutcome) {
 			return "alive"
 		}
 		p.start(c, t)

@@ -35,6 +35,7 @@ type Desk struct {
 
 	running   []string // calls whose handler this attempt started
 	ended     []ToolEnded
+	absorbed  []ToolEnded // by the last plan, until it is known to be recorded
 	steps     []StepEnded
 	probes    []probe
 	stopping  bool
@@ -157,12 +158,13 @@ func (d *Desk) end(name string) { delete(d.pending, name) }
 func (d *Desk) newTurn() {
 	d.prepared, d.response, d.checks, d.checked = nil, nil, nil, false
 	d.concluded, d.final, d.failure, d.retries = nil, false, nil, 0
+	d.probes = nil // a provider may use a call id again in another response
 }
 
 // takeEnded hands out the results not yet recorded.
 func (d *Desk) takeEnded() []ToolEnded {
 	ended := d.ended
-	d.ended = nil
+	d.ended, d.absorbed = nil, ended
 	return ended
 }
 
@@ -173,8 +175,12 @@ func (d *Desk) LateResults(s *State) []Late {
 	if s.Run == nil {
 		return nil
 	}
-	for _, e := range d.ended {
-		if c := s.Run.call(e.Call); c != nil && e.Outcome != record.Interrupted && !e.Defect {
+	for _, e := range append(slices.Clone(d.absorbed), d.ended...) {
+		c := s.Run.call(e.Call)
+		if c == nil || e.Outcome == record.Interrupted || e.Defect || e.Leaked || e.NotStarted || e.TimedOut && c.Class == record.Uncertain {
+			continue // no evidence of what happened
+		}
+		if c.Phase == Prepared || c.Phase == Unknown {
 			late = append(late, Late{Run: s.Run.ID, Call: e.Call, Operation: c.Operation, Outcome: e.Outcome,
 				Result: e.Result, Tag: e.Tag, Duration: e.Duration})
 		}

@@ -144,6 +144,10 @@ const (
 	AttemptLimit       = "AttemptLimitError"
 )
 
+// NotEntered is the source of a resolution about a handler that was certainly
+// not entered: its invocation ended between the record and the start.
+const NotEntered = "engine"
+
 // The budget dimensions.
 const (
 	DimTurns     = "turns"

@@ -44,6 +44,13 @@ func (p *planner) ending() bool {
 	if !p.quiet() {
 		return true
 	}
+	// What became of a lost call is asked also for a run that ends: it may save
+	// a person the question.
+	if p.spec != nil && p.spec.Agent == r.Agent {
+		if p.recoverCalls(); p.d.Busy() {
+			return true
+		}
+	}
 	if !p.closeCalls() {
 		return true
 	}

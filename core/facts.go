@@ -143,8 +143,10 @@ type ToolEnded struct {
 	TimedOut bool // the tool's own time-out ended the handler
 	// Leaked says that the handler ignored the end of its context and still
 	// runs: whether its effect comes is open.
-	Leaked   bool
-	Duration time.Duration
+	Leaked bool
+	// NotStarted says that the handler was certainly not entered.
+	NotStarted bool
+	Duration   time.Duration
 }
 
 // Reconciled ends Reconcile. An empty Resolution means the probe could not say.

@@ -36,18 +36,17 @@ var mayImport = map[string][]string{
 	"core/journal/sqlitejournal": {"core/failpoint", "core/journal", "core/record"},
 	"core/journal/journaltest":   {"core/journal", "core/record"},
 	"core/queue/memqueue":        {"core/queue"},
-	"examples/refund":            {"core/agent", "core/record", "core/tool"},
+	"examples/refund":            {"core/agent", "core/tool"},
 	"examples/triage":            {"core/agent", "core/tool"},
 }
 
 // onlyIn bounds where a dependency may appear.
 var onlyIn = map[string][]string{
-	"modernc.org/sqlite":              {"core/journal/sqlitejournal"},
-	"github.com/aws/aws-lambda-go":    {"functions", "core/embedded", "core/cli"},
-	"github.com/aws/aws-sdk-go-v2":    {"ddbjournal", "core/model/bedrock", "functions", "cmd", "infra"},
-	"github.com/spf13/cobra":          {"core/cli"},
-	"github.com/google/jsonschema-go": {"core/tool", "core/agent"},
-	"github.com/santhosh-tekuri":      {"core/tool"},
+	"modernc.org/sqlite":           {"core/journal/sqlitejournal"},
+	"github.com/aws/aws-lambda-go": {"functions", "core/embedded", "core/cli"},
+	"github.com/aws/aws-sdk-go-v2": {"ddbjournal", "core/model/bedrock", "functions", "cmd", "infra"},
+	"github.com/spf13/cobra":       {"core/cli"},
+	"github.com/santhosh-tekuri":   {"core/tool"},
 }
 
 // conformance: RUN-012

@@ -5,12 +5,19 @@ import "github.com/layover-run/layover/core/record"
 // drain turns every inbox entry on the desk into a record, in order. The log
 // alone is history: an entry without effect is consumed by a record that says
 // so, and never fails the lane (F14).
-func (p *planner) drain() {
+//
+// It reports whether all of them are drained: what does not fit one batch stays
+// on the desk, and nothing else is decided before it is in the log too.
+func (p *planner) drain() bool {
 	entries := p.d.entries
 	p.d.entries = nil
-	for _, e := range entries {
+	for i, e := range entries {
 		if e.Slot <= p.s.Cursor {
 			continue
+		}
+		if len(p.plan.Append) >= drainBatch {
+			p.d.entries = entries[i:]
+			return false
 		}
 		p.step("16 steering")
 		switch cmd := e.Command.(type) {
@@ -25,10 +32,14 @@ func (p *planner) drain() {
 		case Late:
 			p.drainLate(e, cmd)
 		case Unreadable:
-			p.ignore(e, cmd.What, cmd.Reason)
+			p.ignore(e, cmd.What, clip(cmd.Reason))
 		}
 	}
+	return true
 }
+
+// drainBatch bounds the records of one drain: far below what a batch holds.
+const drainBatch = 100
 
 func (p *planner) ignore(e InboxEntry, what, reason string) {
 	p.emit(record.EntryIgnored{Entry: e.Slot, What: what, Reason: reason})
@@ -71,7 +82,7 @@ func (p *planner) drainDecision(e InboxEntry, cmd Decide) {
 			decision = record.Approved
 		}
 		p.emit(record.ApprovalResolved{Entry: e.Slot, Approval: c.Approval, Call: c.ID, Decision: decision,
-			By: e.By, Reason: cmd.Reason, At: record.Time(e.At)})
+			By: e.By, Reason: clip(cmd.Reason), At: record.Time(e.At)})
 	}
 }
 
@@ -80,7 +91,7 @@ func (p *planner) drainAbort(e InboxEntry, cmd AbortRun) {
 		p.ignore(e, "abort", "the run has already ended")
 		return
 	}
-	p.emit(record.AbortRequested{Entry: e.Slot, Submission: cmd.Submission, By: e.By, Reason: cmd.Reason})
+	p.emit(record.AbortRequested{Entry: e.Slot, Submission: cmd.Submission, By: e.By, Reason: clip(cmd.Reason)})
 }
 
 // drainResolution takes an operator's answer about an unknown call. A negative
@@ -95,7 +106,7 @@ func (p *planner) drainResolution(e InboxEntry, cmd Resolve) {
 		p.ignore(e, "resolve", "no such call is unknown")
 		return
 	}
-	p.emit(record.CallResolved{Entry: e.Slot, Call: c.ID, Resolution: cmd.Resolution, Source: "operator", By: e.By, Reason: cmd.Reason})
+	p.emit(record.CallResolved{Entry: e.Slot, Call: c.ID, Resolution: cmd.Resolution, Source: "operator", By: e.By, Reason: clip(cmd.Reason)})
 	if cmd.Resolution == record.Happened {
 		p.emit(record.CallSettled{Call: c.ID, Outcome: record.Succeeded, Result: cmd.Result, Source: "operator"})
 	}

@@ -16,6 +16,9 @@ const (
 	MaxBackoffs = 10
 	// YieldMargin is kept free before an invocation ends.
 	YieldMargin = 10 * time.Second
+	// MaxBatchCalls is how many calls one response may declare: a response and
+	// what is decided about it have to fit one batch.
+	MaxBatchCalls = 100
 )
 
 // Next answers what to persist, what to do after that, and how to go on. With
@@ -25,6 +28,7 @@ const (
 //
 // spec is the definition of the run in hand, or nil when this build has none.
 func Next(spec *Spec, s *State, d *Desk, c Clock) Plan {
+	d.absorbed = nil // asked again: what the last plan held is recorded
 	p := &planner{spec: spec, s: s, d: d, c: c}
 	p.decide()
 	return p.plan
@@ -122,7 +126,9 @@ func (p *planner) decide() {
 		}
 	}
 	p.open()
-	p.drain()
+	if !p.drain() {
+		return
+	}
 	p.absorb()
 	if p.s.Run == nil && !p.startRun() {
 		return
@@ -202,6 +208,8 @@ func (p *planner) absorb() {
 		switch {
 		case c == nil:
 			// Settled by a late outcome or an operator meanwhile: the first wins.
+		case e.NotStarted:
+			p.emit(record.CallResolved{Call: e.Call, Resolution: record.NotHappened, Source: NotEntered})
 		case e.Leaked && c.Class == record.Uncertain:
 			p.emit(record.CallUnknown{Call: e.Call, Reason: record.LostOutcome})
 		case e.Defect && c.Class == record.Uncertain:

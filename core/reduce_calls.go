@@ -80,6 +80,7 @@ func (r *Run) callPrepared(s *State, env Envelope, rec record.CallPrepared) erro
 		r.ToolCalls++
 	}
 	c.Phase, c.Operation, c.Starts = Prepared, rec.Operation, c.Starts+1
+	c.UnknownAs, c.Unentered = "", false
 	c.Prepared = Preparation{Attempt: env.Attempt, Boot: s.Boot, Epoch: env.Epoch, At: env.At}
 	return nil
 }
@@ -103,7 +104,7 @@ func (r *Run) callUnknown(env Envelope, rec record.CallUnknown) error {
 	if c == nil || c.Phase != Prepared {
 		return illegal("call %s is not prepared", rec.Call)
 	}
-	c.Phase, c.Reason, c.UnknownAt = Unknown, rec.Reason, env.At
+	c.Phase, c.UnknownAs, c.UnknownAt = Unknown, rec.Reason, env.At
 	return nil
 }
 
@@ -115,7 +116,7 @@ func (r *Run) callResolved(rec record.CallResolved) error {
 	switch rec.Resolution {
 	case record.Happened: // its CallSettled follows in the same batch
 	case record.NotHappened, record.SafeToRetry:
-		c.Phase = Declared
+		c.Phase, c.Unentered = Declared, rec.Source == NotEntered
 	default:
 		return illegal("resolution %q", rec.Resolution)
 	}

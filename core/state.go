@@ -103,12 +103,15 @@ type Call struct {
 	RequestedAt time.Time
 	ExpiresAt   time.Time
 	DecidedBy   string
-	Reason      string // of the decision, or why the outcome is unknown
+	Reason      string // of the decision
 
 	Operation string
 	Prepared  Preparation
-	Starts    int // prepared records so far
+	Starts    int    // prepared records so far
+	UnknownAs string // why the outcome is unknown
 	UnknownAt time.Time
+	// Unentered says that the last preparation started no handler.
+	Unentered bool
 	Steps     []Step
 
 	Outcome   record.Outcome

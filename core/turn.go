@@ -215,6 +215,10 @@ func (p *planner) respond() {
 		p.respondFinal()
 		return
 	}
+	if len(calls) > MaxBatchCalls {
+		p.fail(&record.Error{Kind: ModelProtocolError, Message: fmt.Sprintf("the model declared %d calls in one response; at most %d are possible", len(calls), MaxBatchCalls)})
+		return
+	}
 	if r.constrained() {
 		p.fail(&record.Error{Kind: ModelProtocolError, Message: "the model called a tool where tool use was forbidden"})
 		return
@@ -284,8 +288,8 @@ func (p *planner) respondFinal() {
 func (p *planner) record(exhausted string) {
 	r, resp := p.s.Run, p.d.response
 	rec := record.ResponseRecorded{
-		Turn: r.Turn + 1, Message: resp.Message, Stop: resp.Stop, RawStop: resp.RawStop,
-		Provider: resp.Provider, Model: resp.Model, ResponseID: resp.ResponseID, Usage: resp.Usage,
+		Turn: r.Turn + 1, Message: resp.Message, Stop: resp.Stop, RawStop: clip(resp.RawStop),
+		Provider: clip(resp.Provider), Model: clip(resp.Model), ResponseID: clip(resp.ResponseID), Usage: resp.Usage,
 		Constrained: r.constrained(), Grace: r.grace(), Exhausted: exhausted, Repairs: resp.Repairs,
 	}
 	if p.d.prepared != nil {

@@ -29,6 +29,9 @@ type APIOptions struct {
 	// LoopbackOnly refuses requests whose Host is no loopback name: a page
 	// that rebinds its DNS name to 127.0.0.1 keeps its own name there.
 	LoopbackOnly bool
+	// Boot is this opening of the data: requests that mean another one are
+	// refused. Empty takes them all.
+	Boot string
 	// Log hears of defects. Defaults to slog.Default.
 	Log *slog.Logger
 }
@@ -124,6 +127,12 @@ func (a *api) guard(r *http.Request) error {
 	if a.opts.LoopbackOnly && !loopback(r.Host) {
 		return refuse(wire.KindForbidden, "request", "use the address the server printed", "host %q is not this machine", r.Host)
 	}
+	if boot := r.Header.Get(wire.HeaderBoot); boot != "" && a.opts.Boot != "" && boot != a.opts.Boot {
+		return refuse(wire.KindMisdirected, "request", "the server that was meant is gone: start it again", "another server answers here")
+	}
+	if dotted(r.URL.EscapedPath()) {
+		return refuse(engine.KindNotFound, "request", "escape the dots of an id: %2E", "no route %s", r.URL.Path)
+	}
 	const hint = "a web page of another origin cannot use this API"
 	if origin := r.Header.Get("Origin"); origin != "" {
 		if u, err := url.Parse(origin); err != nil || u.Host != r.Host {
@@ -136,6 +145,16 @@ func (a *api) guard(r *http.Request) error {
 		return refuse(wire.KindForbidden, "request", hint, "the request is %s", site)
 	}
 	return nil
+}
+
+// dotted reports a path the router would send somewhere else.
+func dotted(path string) bool {
+	for segment := range strings.SplitSeq(path, "/") {
+		if segment == "." || segment == ".." {
+			return true
+		}
+	}
+	return false
 }
 
 // loopback reports whether a Host header names this machine.
@@ -204,7 +223,7 @@ func (a *api) submit(w http.ResponseWriter, r *http.Request) error {
 // event takes the JSON that Lambda gets from SQS. The envelope has fields this
 // program does not know; what it carries is checked message by message.
 func (a *api) event(w http.ResponseWriter, r *http.Request) error {
-	body, err := readBody(w, r, "send")
+	body, err := readBodyTo(w, r, "send", maxEvent)
 	if err != nil {
 		return err
 	}

@@ -59,7 +59,7 @@ func waitOf(w *core.Wait) *wire.Wait {
 	for _, c := range w.Calls {
 		call := wire.WaitCall{Call: c.ID, Tool: c.Tool, Args: c.Args.Inline, Operation: c.Operation}
 		if c.Phase == core.Unknown {
-			call.Reason = c.Reason
+			call.Reason = c.UnknownAs
 		}
 		out.Calls = append(out.Calls, call)
 	}

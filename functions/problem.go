@@ -31,6 +31,7 @@ var statusOf = map[engine.ErrorKind]int{
 	engine.KindCorrupt:     http.StatusInternalServerError,
 	engine.KindInternal:    http.StatusInternalServerError,
 	wire.KindForbidden:     http.StatusForbidden,
+	wire.KindMisdirected:   http.StatusMisdirectedRequest,
 }
 
 // refuse makes an error of the API itself.
@@ -87,13 +88,21 @@ func encode(v any) ([]byte, error) {
 // bodySlack is what a request may add to the largest message.
 const bodySlack = 4 << 10
 
+// maxEvent is the largest event: ten of the largest messages, with their
+// quotes escaped.
+const maxEvent = 24 << 20
+
 // readBody reads the JSON of a request in canonical form, which refuses
 // duplicate keys, trailing data and invalid UTF-8.
 func readBody(w http.ResponseWriter, r *http.Request, op string) ([]byte, error) {
+	return readBodyTo(w, r, op, MaxBody+bodySlack)
+}
+
+func readBodyTo(w http.ResponseWriter, r *http.Request, op string, limit int64) ([]byte, error) {
 	if err := checkContentType(r, op); err != nil {
 		return nil, err
 	}
-	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody+bodySlack))
+	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):

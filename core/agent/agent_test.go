@@ -97,6 +97,34 @@ func TestPolicyRefusesByField(t *testing.T) {
 	}
 }
 
+// One slip is one problem.
+func TestBadDurationIsReportedOnce(t *testing.T) {
+	c := config(weather("w"))
+	c.Policy = agent.Policy{MaxDuration: -time.Second, ApprovalExpiry: time.Hour}
+	if _, err := agent.Define[ask, plan]("trip", c); err == nil || strings.Contains(err.Error(), "ApprovalExpiry") {
+		t.Error(err)
+	}
+	c.Policy = agent.Policy{ApprovalExpiry: 1000 * 24 * time.Hour}
+	if _, err := agent.Define[ask, plan]("trip", c); err == nil || strings.Count(err.Error(), "ApprovalExpiry") != 1 {
+		t.Error(err)
+	}
+}
+
+func TestVersionAndInstructions(t *testing.T) {
+	for _, version := range []string{"1\n2", "\x1b[2J", "a\xff"} {
+		c := config()
+		c.Version = version
+		if _, err := agent.Define[ask, plan]("trip", c); err == nil || !strings.Contains(err.Error(), "control characters") {
+			t.Errorf("%q: %v", version, err)
+		}
+	}
+	c := config()
+	c.Version, c.Instructions = "über 9", agent.Text[ask]("")
+	if text, err := define(t, c).Engine().Hooks.Instruct(t.Context(), json.RawMessage(`{"city":"Rome"}`)); text != "" || err != nil {
+		t.Errorf("%q %v", text, err)
+	}
+}
+
 func TestDefineListsEveryProblem(t *testing.T) {
 	c := agent.Config[ask]{
 		Tools:    []*tool.Tool{weather("w"), weather("w"), weather("bad name"), nil, weather("slow", tool.Timeout(48*time.Hour))},
@@ -197,7 +225,7 @@ func TestExamples(t *testing.T) {
 		t.Error(got)
 	}
 	got := derived(agent.Define[nested, string]("a", agent.Config[nested]{Instructions: agent.Text[nested]("")}))
-	if got != `{"at":"0001-01-01T00:00:00Z","count":0}` {
+	if got != `{"at":"2026-01-02T15:04:05Z","count":1}` {
 		t.Error(got)
 	}
 	c := config()
@@ -211,6 +239,28 @@ func TestExamples(t *testing.T) {
 	bad := agent.Config[grade]{Instructions: agent.Text[grade](""), Examples: []grade{{Grade: "four"}}}
 	if _, err := agent.Define[grade, string]("a", bad); err == nil || !strings.Contains(err.Error(), "example 1") {
 		t.Errorf("an example outside the schema: %v", err)
+	}
+}
+
+// own takes no value that was made up.
+type own struct{ s string }
+
+func (o own) MarshalText() ([]byte, error) { return []byte(o.s), nil }
+func (o *own) UnmarshalText(b []byte) error {
+	if o.s = string(b); o.s == "" {
+		return errors.New("empty")
+	}
+	return nil
+}
+
+func TestExampleIsAskedFor(t *testing.T) {
+	c := agent.Config[own]{Instructions: agent.Text[own]("")}
+	if _, err := agent.Define[own, string]("a", c); err == nil || !strings.Contains(err.Error(), "give one in Config.Examples") {
+		t.Error(err)
+	}
+	c.Examples = []own{{"x"}}
+	if d, err := agent.Define[own, string]("a", c); err != nil || string(d.Engine().Facts.Input) != `{"examples":["x"],"type":"string"}` {
+		t.Error(err)
 	}
 }
 
@@ -259,9 +309,14 @@ func TestDigestPinsTheDefinition(t *testing.T) {
 func TestEngineCopiesAndBinds(t *testing.T) {
 	d := define(t, config(weather("w")))
 	e := d.Engine()
-	e.Tools[0], e.Spec.Tools[0].Name = nil, "changed"
-	if again := d.Engine(); again.Tools[0] == nil || again.Spec.Tools[0].Name != "w" || again.Model != nil {
+	e.Tools[0], e.Spec.Tools[0].Name, e.Facts.Tools[0].Name = nil, "changed", "changed"
+	e.Facts.Input[0], e.Facts.Output[0], e.Facts.Limits["maxTurns"] = 'x', 'x', "changed"
+	again := d.Engine()
+	if again.Tools[0] == nil || again.Spec.Tools[0].Name != "w" || again.Model != nil {
 		t.Error("a caller changed the definition")
+	}
+	if f := again.Facts; f.Tools[0].Name != "w" || !json.Valid(f.Input) || !json.Valid(f.Output) || f.Limits["maxTurns"] != "12" {
+		t.Errorf("a caller changed the facts: %+v", f)
 	}
 	m := modeltest.Script()
 	b := d.Bind(m)

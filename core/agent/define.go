@@ -5,12 +5,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/layover-run/layover/core"
 	"github.com/layover-run/layover/core/engine"
@@ -22,12 +25,14 @@ import (
 // Config is what an agent is made of besides its types.
 type Config[In any] struct {
 	// Version names this state of the agent: change it with the instructions,
-	// which are code and not part of the digest. Defaults to "1".
+	// which are code and not part of the digest. It has no control characters.
+	// Defaults to "1".
 	Version string
 	// Description says what the agent is for, to people and to other agents.
 	Description string
 	// Instructions make the system message from a run's input. Required; use
-	// Text where they are always the same.
+	// Text where they are always the same. An empty text is allowed: such a run
+	// has no system message of its own.
 	Instructions func(ctx context.Context, in In) (string, error)
 	// Tools the model may call, in the order it sees them.
 	Tools []*tool.Tool
@@ -55,9 +60,9 @@ const contract = "When you are done, answer with exactly one JSON value that con
 
 // Define makes an agent that takes an In and answers with an Out.
 //
-// In is any type with a JSON form. An Out of type string is free text: the
-// model's answer as it is. Any other Out is shown to the model as a JSON
-// Schema, and an answer that does not conform to it fails the run.
+// In is any type with a schema (tool.SchemaFor). An Out of type string is free
+// text: the model's answer as it is. Any other Out has a schema too, which is
+// shown to the model, and an answer that does not conform to it fails the run.
 //
 // The error joins everything that is wrong with the definition.
 func Define[In, Out any](name string, c Config[In]) (*Definition, error) {
@@ -71,6 +76,9 @@ func Define[In, Out any](name string, c Config[In]) (*Definition, error) {
 	}
 	if c.Version == "" {
 		c.Version = "1"
+	}
+	if !utf8.ValidString(c.Version) || strings.ContainsFunc(c.Version, unicode.IsControl) {
+		refuse("Config.Version %q: a version is text without control characters", c.Version)
 	}
 	d := engine.Definition{
 		Spec:  core.Spec{Agent: name, Version: c.Version},
@@ -267,6 +275,9 @@ func (d *Definition) Name() string { return d.engine.Spec.Agent }
 func (d *Definition) Engine() engine.Definition {
 	e := d.engine
 	e.Spec.Tools, e.Tools = slices.Clone(e.Spec.Tools), slices.Clone(e.Tools)
+	f := &e.Facts
+	f.Input, f.Output = slices.Clone(f.Input), slices.Clone(f.Output)
+	f.Tools, f.Limits = slices.Clone(f.Tools), maps.Clone(f.Limits)
 	return e
 }
 

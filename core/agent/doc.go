@@ -8,4 +8,10 @@
 //	})
 //
 // A definition is immutable and knows no model; Bind joins the two.
+//
+// There are two ways to run one. cli.Main(refunds) makes the program a command
+// line with a server (dev), which gives definitions the demo model and runs
+// bindings with their own. embedded.Open runs agents inside a process of your
+// own, from embedded.Config.Agents and Bindings. To try one without either,
+// play it against a script: see the example of Define.
 package agent

@@ -30,7 +30,8 @@ const (
 // Policy bounds one run. Zero fields mean the defaults; a submission can
 // tighten limits and never widen them.
 type Policy struct {
-	// MaxTurns is the number of model responses. Defaults to 12.
+	// MaxTurns is the number of model responses; under FinalAnswer the one
+	// final answer comes on top. Defaults to 12.
 	MaxTurns int
 	// MaxToolCalls is the number of started tool handlers, over all attempts.
 	// Defaults to 24.
@@ -48,27 +49,49 @@ type Policy struct {
 	RepeatedFailureLimit int
 	// ToolConcurrency is the number of handlers that run at once. Defaults to 4.
 	ToolConcurrency int
-	// ModelRetries is how often one attempt asks again after a transient
-	// failure of the provider. Defaults to 2; Disabled means none.
+	// ModelRetries is how often one attempt asks again, within seconds, after
+	// a transient failure of the provider. When they are used up the run parks
+	// and asks again later, with growing pauses, until it gives up after 10
+	// pauses in a row or MaxDuration ends. Defaults to 2; Disabled means none.
 	ModelRetries int
 	// ApprovalExpiry is how long an approval may stay unanswered. Defaults to
 	// the rest of MaxDuration, beyond which it cannot go.
 	ApprovalExpiry time.Duration
 
-	// The fields below are not supported yet: any value but zero is refused
-	// with a *PolicyError.
-
-	TokenBudget             int64  // gross tokens of one run
-	CostBudgetMicroUSD      int64  // millionths of a dollar
-	ContextTokenLimit       int    // tokens of one request
-	CompletionReserveTokens int    // tokens kept back for the final answer
-	KeepRecentTokens        int    // tokens a compaction leaves as they are
-	Compaction              string // off or summarize
-	RunStatus               bool   // show the model what is left of its budgets
-	ToolResultBounds        int    // bytes; fixed at tool.DefaultResultBound
-	BudgetHook              any
-	DrainPolicy             string
-	Price                   any
+	// TokenBudget bounds the gross tokens of one run.
+	// Not supported yet: refused unless zero.
+	TokenBudget int64
+	// CostBudgetMicroUSD bounds the cost of one run, in millionths of a dollar.
+	// Not supported yet: refused unless zero.
+	CostBudgetMicroUSD int64
+	// ContextTokenLimit bounds the tokens of one request.
+	// Not supported yet: refused unless zero.
+	ContextTokenLimit int
+	// CompletionReserveTokens are kept back for the final answer.
+	// Not supported yet: refused unless zero.
+	CompletionReserveTokens int
+	// KeepRecentTokens are what a compaction leaves as they are.
+	// Not supported yet: refused unless zero.
+	KeepRecentTokens int
+	// Compaction is off or summarize.
+	// Not supported yet: refused unless zero.
+	Compaction string
+	// RunStatus shows the model what is left of its budgets.
+	// Not supported yet: refused unless zero.
+	RunStatus bool
+	// ToolResultBounds bounds a tool result, in bytes. It is
+	// tool.DefaultResultBound.
+	// Not supported yet: refused unless zero.
+	ToolResultBounds int
+	// BudgetHook is a hard limit that code decides about.
+	// Not supported yet: refused unless zero.
+	BudgetHook any
+	// DrainPolicy is how much waiting steering is taken in at once: one or all.
+	// Not supported yet: refused unless zero.
+	DrainPolicy string
+	// Price is what the model's tokens cost.
+	// Not supported yet: refused unless zero.
+	Price any
 }
 
 // PolicyError names the field of a Policy that is refused, and why.
@@ -126,8 +149,10 @@ func (p Policy) resolve(approvals bool) (core.Policy, []error) {
 			refuse(field, "%s is negative", value)
 		case value > maxDuration:
 			refuse(field, "%s is over %s", value, maxDuration)
+		default:
+			return value
 		}
-		return value
+		return 0 // nothing to compare others with
 	}
 	lifetime := defaultDuration
 	if approvals {
@@ -158,7 +183,7 @@ func (p Policy) resolve(approvals bool) (core.Policy, []error) {
 	default:
 		refuse("OnInvalidToolCall", "%q is neither %q nor %q", out.OnInvalidCall, ReturnInvalid, FailInvalid)
 	}
-	if out.ApprovalExpiry > out.MaxDuration {
+	if out.MaxDuration > 0 && out.ApprovalExpiry > out.MaxDuration {
 		refuse("ApprovalExpiry", "%s is beyond MaxDuration (%s): the run would be over before", out.ApprovalExpiry, out.MaxDuration)
 	}
 	return out, errs

@@ -34,6 +34,7 @@ func Main[A Agent](agents ...A) {
 	for i, a := range agents {
 		list[i] = a
 	}
+	signal.Ignore(syscall.SIGPIPE) // a reader that goes away is an error to see, not a death
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	go func() {
 		<-ctx.Done()
@@ -62,7 +63,8 @@ func Run(ctx context.Context, env Env) int {
 	if env.Program == "" {
 		env.Program = "layover"
 	}
-	env.Stdout, env.Stderr = &lockedWriter{w: env.Stdout}, &lockedWriter{w: env.Stderr}
+	stdout := &lockedWriter{w: env.Stdout}
+	env.Stdout, env.Stderr = stdout, &lockedWriter{w: env.Stderr}
 	a := &app{Env: env}
 	root := a.root()
 	root.SetArgs(append([]string{}, env.Args...)) // nil would mean os.Args
@@ -71,6 +73,9 @@ func Run(ctx context.Context, env Env) int {
 	root.SetErr(env.Stderr)
 	cmd, err := root.ExecuteContextC(ctx)
 	var quiet exitCode
+	if lost := stdout.failed(); lost != nil && err == nil {
+		a.started, err = true, fail(exitBroken, "output", "free some space, or write it somewhere else", "%v", lost)
+	}
 	switch {
 	case err == nil:
 		return int(exitOK)
@@ -180,12 +185,23 @@ func programName(arg0 string) string {
 
 // lockedWriter keeps lines of concurrent writers whole.
 type lockedWriter struct {
-	mu sync.Mutex
-	w  io.Writer
+	mu  sync.Mutex
+	w   io.Writer
+	err error // the first one
 }
 
 func (l *lockedWriter) Write(b []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.w.Write(b)
+	n, err := l.w.Write(b)
+	if l.err == nil && !errors.Is(err, syscall.EPIPE) { // a reader that has seen enough is no failure
+		l.err = err
+	}
+	return n, err
+}
+
+func (l *lockedWriter) failed() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.err
 }

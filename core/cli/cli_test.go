@@ -41,7 +41,7 @@ func agents() []cli.Agent {
 	return []cli.Agent{
 		agent.MustDefine[payment, string]("payer", agent.Config[payment]{Description: "Pays what is owed.", Instructions: agent.Text[payment]("Pay."),
 			Tools: []*tool.Tool{pay}, Examples: []payment{{Cents: 4900}}}),
-		agent.MustDefine[payment, string]("breaker", agent.Config[payment]{Instructions: agent.Text[payment]("Break."), Tools: []*tool.Tool{smash}}),
+		agent.MustDefine[payment, string]("breaker", agent.Config[payment]{Instructions: agent.Text[payment]("Smash it."), Tools: []*tool.Tool{smash}}),
 		agent.MustDefine[string, string]("echo", agent.Config[string]{Instructions: agent.Text[string]("Repeat.")}),
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"text/tabwriter"
 	"time"
 	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -33,11 +35,20 @@ func (a *app) connect() (*client.Client, error) {
 			return nil, usage("%s %q is not a printable name", id.flag, id.value)
 		}
 	}
-	server := a.server
+	server, boot := a.server, ""
 	if server == "" {
-		server = runningServer(a.data)
+		running, ok := runningServer(a.data)
+		switch {
+		case ok:
+			server, boot = running.URL, running.Boot
+		case a.data != defaultData:
+			return nil, fail(exitBroken, "no server", "start `"+a.Program+" dev --data "+event.Quote(a.data)+"`, or name a server with --server",
+				"none uses the data directory %s", show(a.data, 0))
+		default:
+			server = "http://" + defaultListen
+		}
 	}
-	c, err := client.New(server, client.Options{Tenant: a.tenant, Principal: a.as})
+	c, err := client.New(server, client.Options{Tenant: a.tenant, Principal: a.as, Boot: boot})
 	if err != nil {
 		return nil, usage("%s", strings.TrimPrefix(err.Error(), "client: "))
 	}
@@ -47,19 +58,16 @@ func (a *app) connect() (*client.Client, error) {
 // serverFile says who serves a data directory. It is a convenience: the file
 // of a server that was killed stays behind.
 type serverFile struct {
-	URL string `json:"url"`
-	PID int    `json:"pid"`
+	URL  string `json:"url"`
+	PID  int    `json:"pid"`
+	Boot string `json:"boot,omitempty"` // what that server says of itself
 }
 
 func serverPath(data string) string { return filepath.Join(data, "server.json") }
 
-func runningServer(data string) string {
+func runningServer(data string) (f serverFile, ok bool) {
 	raw, err := os.ReadFile(serverPath(data))
-	var f serverFile
-	if err == nil && json.Unmarshal(raw, &f) == nil && f.URL != "" {
-		return f.URL
-	}
-	return "http://" + defaultListen
+	return f, err == nil && json.Unmarshal(raw, &f) == nil && f.URL != ""
 }
 
 // printJSON writes one value as one line.
@@ -70,8 +78,30 @@ func (a *app) printJSON(v any) error {
 	if err := enc.Encode(v); err != nil {
 		return err
 	}
-	_, err := a.Stdout.Write(buf.Bytes())
+	_, err := a.Stdout.Write(spelled(buf.Bytes()))
 	return err
+}
+
+// spelled escapes what a terminal would obey or hide, which in JSON can only
+// stand inside strings. A reader of JSON sees no difference.
+func spelled(line []byte) []byte {
+	hidden := func(r rune) bool { return r >= 0x7f && !unicode.IsPrint(r) && r != utf8.RuneError }
+	if bytes.IndexFunc(line, hidden) < 0 {
+		return line
+	}
+	var out bytes.Buffer
+	for _, r := range string(line) {
+		switch {
+		case !hidden(r):
+			out.WriteRune(r)
+		case r > 0xffff:
+			high, low := utf16.EncodeRune(r)
+			fmt.Fprintf(&out, `\u%04x\u%04x`, high, low)
+		default:
+			fmt.Fprintf(&out, `\u%04x`, r)
+		}
+	}
+	return out.Bytes()
 }
 
 func (a *app) printf(format string, args ...any) {

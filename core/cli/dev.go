@@ -98,7 +98,7 @@ func (a *app) dev(ctx context.Context, listen string) (err error) {
 		return a.cannotOpen(err)
 	}
 	url := "http://" + socket.Addr().String()
-	if err := a.announce(url); err != nil {
+	if err := a.announce(url, rt.Boot()); err != nil {
 		return errors.Join(err, rt.Close(ctx))
 	}
 	defer a.forget(url)
@@ -116,7 +116,10 @@ func (a *app) dev(ctx context.Context, listen string) (err error) {
 	defer cancel()
 	closeErr := rt.Close(closing)
 	w.stop()
-	<-watching
+	select {
+	case <-watching:
+	case <-time.After(time.Second): // nobody reads what it wants to show
+	}
 	return errors.Join(err, closeErr)
 }
 
@@ -194,8 +197,8 @@ func serve(ctx context.Context, socket net.Listener, handler http.Handler, log *
 }
 
 // announce tells people and other commands where the server is.
-func (a *app) announce(url string) error {
-	f := serverFile{URL: url, PID: os.Getpid()}
+func (a *app) announce(url, boot string) error {
+	f := serverFile{URL: url, PID: os.Getpid(), Boot: boot}
 	raw, err := json.Marshal(f)
 	if err != nil {
 		return err
@@ -219,7 +222,7 @@ func (a *app) announce(url string) error {
 
 // forget removes the announcement, unless a later server has its own there.
 func (a *app) forget(url string) {
-	if runningServer(a.data) == url {
+	if f, ok := runningServer(a.data); ok && f.URL == url {
 		_ = os.Remove(serverPath(a.data))
 	}
 }

@@ -18,11 +18,11 @@ type handler func(context.Context, events.SQSEvent) (events.SQSEventResponse, er
 // settleConcurrency bounds the settlements at once: they only wait for the store.
 const settleConcurrency = 32
 
-// redeliver is how long a failed wake stays hidden, and redeliveries how often
-// it comes back: after that the lane's due time brings it to a sweep anyway.
+// A failed wake stays hidden for a while, longer each time: an outcome that
+// could not be handed over must not wait for the end of a lease.
 const (
-	redeliver    = 200 * time.Millisecond
-	redeliveries = 5
+	redeliver     = 200 * time.Millisecond
+	redeliverMost = 30 * time.Second
 )
 
 // run starts the event source of each function and the schedule.
@@ -70,7 +70,7 @@ func (rt *Runtime) deliver(ctx context.Context, d memqueue.Delivery, handle hand
 		MessageId: d.ID, Body: string(body), EventSource: "aws:sqs",
 		Attributes: map[string]string{"ApproximateReceiveCount": fmt.Sprint(d.Receives)},
 	}}})
-	if (err != nil || len(resp.BatchItemFailures) > 0) && d.Receives < redeliveries {
-		rt.wakes.Return(d, redeliver)
+	if err != nil || len(resp.BatchItemFailures) > 0 {
+		rt.wakes.Return(d, min(redeliver<<min(d.Receives, 10), redeliverMost))
 	}
 }

@@ -171,7 +171,7 @@ func (rt *Runtime) Admit() *functions.Admit { return rt.admit }
 
 // Handler serves the HTTP API, for loopback use.
 func (rt *Runtime) Handler() http.Handler {
-	return functions.NewAPI(rt.admit, functions.APIOptions{LoopbackOnly: true})
+	return functions.NewAPI(rt.admit, functions.APIOptions{LoopbackOnly: true, Boot: rt.store.Boot(), Log: rt.cfg.Log})
 }
 
 // Boot identifies this opening of the data directory.

@@ -48,7 +48,7 @@ func TestOpenRefuses(t *testing.T) {
 		"a nil agent":       {dir, embedded.Config{Agents: []*agent.Definition{nil}, Model: instant{}}, "Agents[0] is nil"},
 		"a nil binding":     {dir, embedded.Config{Bindings: []*agent.Binding{nil}}, "Bindings[0] is nil"},
 		"two of one name":   {dir, embedded.Config{Agents: []*agent.Definition{payer(), payer()}, Model: instant{}}, "two agents are named"},
-		"a tool too slow":   {dir, embedded.Config{Agents: []*agent.Definition{slow}, Model: instant{}}, "an attempt of 15m0s leaves 14m50s"},
+		"a tool too slow":   {dir, embedded.Config{Agents: []*agent.Definition{slow}, Model: instant{}}, "an attempt of 15m0s leaves 14m45s"},
 		"no name":           {"", embedded.Config{Agents: []*agent.Definition{payer()}, Model: instant{}}, "no name"},
 		"a file, no folder": {"embedded_test.go", embedded.Config{Agents: []*agent.Definition{payer()}, Model: instant{}}, "embedded_test.go"},
 	} {

@@ -11,6 +11,7 @@ import (
 	"github.com/layover-run/layover/core/journal"
 	"github.com/layover-run/layover/core/model"
 	"github.com/layover-run/layover/core/queue"
+	"github.com/layover-run/layover/core/record"
 )
 
 // Attempter works on lanes: one call of Attempt is one attempt.
@@ -43,18 +44,11 @@ const (
 )
 
 // Attempt claims a lane and works on it until it settles, parks, yields, or
-// ctx ends. A lane with a live owner or without work is left alone. An error
-// means the attempt died: the end of its lease, or the next boot, repairs it.
+// ctx ends. It is over before ctx's deadline, if there is one. A lane with a
+// live owner or without work is left alone. An error means the attempt died:
+// what it knew for sure is handed back, and the end of its lease, or the next
+// boot, repairs the rest.
 func (at *Attempter) Attempt(ctx context.Context, lane journal.Lane) (Ended, error) {
-	for {
-		ended, err := at.once(ctx, lane)
-		if !errors.Is(err, errRestart) {
-			return ended, err
-		}
-	}
-}
-
-func (at *Attempter) once(ctx context.Context, lane journal.Lane) (Ended, error) {
 	now := at.cfg.Now()
 	fpClaimBefore.Hit()
 	claim := journal.ClaimRequest{Lane: lane, Owner: at.cfg.NewID(), Boot: at.cfg.Boot, Now: now, Lease: now.Add(at.cfg.AttemptTimeout)}
@@ -67,15 +61,28 @@ func (at *Attempter) once(ctx context.Context, lane journal.Lane) (Ended, error)
 		return "", fmt.Errorf("engine: claim %s: %w", lane.Conversation, err)
 	}
 	fpClaimAfter.Hit()
-	a := &attempt{
-		cfg: at.cfg, registry: at.registry, leaks: at.leaks, lane: lane, head: head, end: now.Add(at.cfg.AttemptTimeout),
-		facts: make(chan core.Fact, 64),
-		desk: core.NewDesk(core.AttemptInfo{
-			ID: head.Owner, Boot: at.cfg.Boot, Epoch: head.Epoch, Settled: head.Settled, Version: head.Version,
-			Exclusive: at.cfg.Boot != "", Leaked: at.leaks.list(),
-		}),
-	}
+	a := &attempt{cfg: at.cfg, registry: at.registry, leaks: at.leaks, lane: lane, head: head, end: at.invocationEnd(ctx, now),
+		posted: make(chan posted, 64)}
 	return a.run(ctx)
+}
+
+// invocationEnd is when an attempt must be over: after AttemptTimeout, and
+// before the deadline of its context, which is that of the invocation.
+func (at *Attempter) invocationEnd(ctx context.Context, now time.Time) time.Time {
+	end := now.Add(at.cfg.AttemptTimeout)
+	if deadline, ok := ctx.Deadline(); ok {
+		if d := now.Add(time.Until(deadline)); d.Before(end) {
+			end = d
+		}
+	}
+	return end
+}
+
+// posted is what an effect or a signal hands to the loop: a fact, or an error
+// that ends the attempt because the store did not answer.
+type posted struct {
+	fact core.Fact
+	err  error
 }
 
 // attempt is one claim of one lane. One goroutine, the caller of run, owns the
@@ -89,7 +96,7 @@ type attempt struct {
 	end      time.Time    // of the invocation
 	state    *core.State
 	desk     *core.Desk
-	facts    chan core.Fact
+	posted   chan posted
 	payloads payloads
 	planned  time.Time // the clock of the plan in hand
 
@@ -103,34 +110,83 @@ type attempt struct {
 }
 
 func (a *attempt) run(ctx context.Context) (Ended, error) {
-	state, err := fold(ctx, a.cfg.Journal, a.lane)
-	if err != nil {
-		return "", err
-	}
-	if state.Epoch > a.head.Epoch {
-		return FencedOff, nil
-	}
-	a.state = state
-	a.effects, a.stop = context.WithTimeout(context.WithoutCancel(ctx), a.end.Sub(a.cfg.Now())-core.YieldMargin)
-	defer a.stop()
 	watching, unwatch := context.WithCancel(ctx)
 	defer unwatch()
 	go a.watch(watching)
 	// What is under way is carried to a safe boundary even when ctx ends: the
 	// end is a fact for the core, not a reason for half a step.
 	durable := context.WithoutCancel(ctx)
-	ended, err := a.loop(durable, ctx)
+	ended, err := a.work(durable, ctx)
 	unwatch()
 	switch {
 	case errors.Is(err, journal.ErrFenced):
+		a.abandon()
 		a.handInLate(durable)
 		return FencedOff, nil
-	case err != nil && !errors.Is(err, errRestart):
-		if a.abandon() && !a.unclear {
+	case err != nil && a.desk != nil:
+		gone := a.abandon()
+		if !a.unclear {
+			a.handInLate(durable)
+		}
+		// Before its first batch an attempt has decided nothing, so it writes no
+		// head either.
+		if gone && !a.unclear && a.state.Epoch == a.head.Epoch {
 			a.giveBack(durable)
 		}
 	}
 	return ended, err
+}
+
+// work folds the log and runs the loop, again from the start when an older
+// attempt's batch was found where this one's first should go, or when a plan
+// does not fit a batch: the claim stays, the desk is new.
+func (a *attempt) work(ctx, until context.Context) (Ended, error) {
+	var first core.Fact
+	for {
+		if err := a.begin(ctx); err != nil {
+			return "", err
+		}
+		if first != nil {
+			core.Note(a.desk, first)
+		}
+		ended, err := a.loop(ctx, until)
+		switch {
+		case errors.Is(err, errRestart):
+			continue
+		case errors.Is(err, record.ErrTooLarge) && first == nil:
+			// Asking again would only plan the same: the run ends here.
+			a.cfg.Log.Error("a plan does not fit one batch", "conversation", a.lane.Conversation, "error", err)
+			if !a.abandon() {
+				return "", err
+			}
+			first = core.Faulted{Where: "a batch that is too large to record"}
+			continue
+		}
+		return ended, err
+	}
+}
+
+// begin folds the log and lays out an empty desk.
+func (a *attempt) begin(ctx context.Context) error {
+	reading, cancel := context.WithTimeout(ctx, a.cfg.CleanupTimeout)
+	defer cancel()
+	var state *core.State
+	if err := untilDone(reading, func() (err error) { state, err = fold(reading, a.cfg.Journal, a.lane); return err }); err != nil {
+		return err
+	}
+	if state.Epoch > a.head.Epoch {
+		return journal.ErrFenced
+	}
+	a.state = state
+	a.desk = core.NewDesk(core.AttemptInfo{ID: a.head.Owner, Boot: a.cfg.Boot, Epoch: a.head.Epoch, Settled: a.head.Settled,
+		Version: a.head.Version, Exclusive: a.cfg.Boot != ""})
+	if a.stop != nil {
+		a.stop()
+	}
+	left := a.end.Sub(a.cfg.Now()) - core.YieldMargin
+	a.effects, a.stop = context.WithTimeout(ctx, left)
+	a.stopped = time.Time{}
+	return nil
 }
 
 // giveBack releases the lane of an attempt that failed with everything known
@@ -205,6 +261,7 @@ func (a *attempt) next() (plan core.Plan, err error) {
 		}
 	}
 	a.planned = a.cfg.Now()
+	a.desk.Attempt.Leaked = a.leaks.list()
 	return core.Next(spec, a.state, a.desk, core.Clock{Now: a.planned, InvocationEnd: a.end, LongestInvocation: a.cfg.longest()}), nil
 }
 
@@ -214,10 +271,8 @@ func (a *attempt) next() (plan core.Plan, err error) {
 // and its call stays prepared (D-26).
 func (a *attempt) wait(done <-chan struct{}, wake time.Time) error {
 	select {
-	case f := <-a.facts:
-		core.Note(a.desk, f)
-		a.noteReady()
-		return nil
+	case p := <-a.posted:
+		return a.noteAll(p)
 	default:
 	}
 	limit := a.end
@@ -233,9 +288,8 @@ func (a *attempt) wait(done <-chan struct{}, wake time.Time) error {
 	timer := time.NewTimer(wake.Sub(a.cfg.Now()))
 	defer timer.Stop()
 	select {
-	case f := <-a.facts:
-		core.Note(a.desk, f)
-		a.noteReady()
+	case p := <-a.posted:
+		return a.noteAll(p)
 	case <-done:
 	case <-timer.C:
 		if !a.cfg.Now().Before(limit) {
@@ -245,13 +299,17 @@ func (a *attempt) wait(done <-chan struct{}, wake time.Time) error {
 	return nil
 }
 
-func (a *attempt) noteReady() {
+// noteAll notes p and everything else that is ready.
+func (a *attempt) noteAll(p posted) error {
 	for {
+		if p.err != nil {
+			return p.err
+		}
+		core.Note(a.desk, p.fact)
 		select {
-		case f := <-a.facts:
-			core.Note(a.desk, f)
+		case p = <-a.posted:
 		default:
-			return
+			return nil
 		}
 	}
 }
@@ -290,7 +348,7 @@ func (a *attempt) release(ctx context.Context, rest core.Rest) (Ended, error) {
 			return ended, nil
 		case errors.Is(err, journal.ErrRefused):
 			return "", nil
-		case ctx.Err() != nil:
+		case ctx.Err() != nil, errors.Is(err, journal.ErrClosed):
 			a.unclear = true
 			return "", fmt.Errorf("engine: release %s stayed unclear: %w", a.lane.Conversation, err)
 		}
@@ -312,25 +370,29 @@ func send(ctx context.Context, cfg Config, kind queue.Kind, lane journal.Lane, d
 	fpSendAfter.Hit()
 }
 
-// watch posts Woken whenever the head's version moves.
+// watch posts Woken whenever the head's version moves. A store that does not
+// answer for a while must not make the attempt deaf for the rest of its life.
 func (a *attempt) watch(ctx context.Context) {
 	seen := a.head
-	for {
+	for wait := 50 * time.Millisecond; ; {
 		head, err := a.cfg.Journal.Watch(ctx, a.lane, seen)
-		if err != nil {
+		switch {
+		case ctx.Err() != nil, errors.Is(err, journal.ErrClosed):
 			return
+		case err != nil:
+			select {
+			case <-time.After(wait):
+			case <-ctx.Done():
+			}
+			wait = min(2*wait, 5*time.Second)
+			continue
+		case head.Version != seen.Version:
+			select {
+			case a.posted <- posted{fact: core.Woken{}}:
+			case <-ctx.Done():
+			}
 		}
-		if head.Version != seen.Version {
-			a.post(ctx, core.Woken{})
-		}
-		seen = head
-	}
-}
-
-func (a *attempt) post(ctx context.Context, f core.Fact) {
-	select {
-	case a.facts <- f:
-	case <-ctx.Done():
+		seen, wait = head, 50*time.Millisecond
 	}
 }
 
@@ -344,23 +406,30 @@ func (a *attempt) abandon() bool {
 	defer timer.Stop()
 	for {
 		select {
-		case f := <-a.facts:
-			core.Note(a.desk, f)
+		case p := <-a.posted:
+			if p.err == nil {
+				core.Note(a.desk, p.fact)
+			}
 		case <-gone:
+			// What was posted last may still be in the channel.
+			for len(a.posted) > 0 {
+				if p := <-a.posted; p.err == nil {
+					core.Note(a.desk, p.fact)
+				}
+			}
 			return true
 		case <-timer.C:
 			a.cfg.Log.Error("a handler did not return after its context ended", "conversation", a.lane.Conversation,
 				"calls", a.desk.Running())
-			a.leaks.add(a.head.Owner, gone, a.facts)
+			a.leaks.add(a.head.Owner, gone, a.posted)
 			return false
 		}
 	}
 }
 
-// handInLate ends what runs in a fenced attempt and hands results in as
-// evidence for the owner the lane has now.
+// handInLate hands the results an attempt holds and could not record in as
+// evidence, for the owner the lane has now or next.
 func (a *attempt) handInLate(ctx context.Context) {
-	a.abandon()
 	for _, late := range a.desk.LateResults(a.state) {
 		if err := signalLate(ctx, a.cfg, a.lane, a.state.Cursor, late, a.head.Owner); err != nil {
 			a.cfg.Log.Warn("late outcome not handed in; the call stays unknown", "conversation", a.lane.Conversation,

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/layover-run/layover/core"
 	"github.com/layover-run/layover/core/journal"
@@ -43,8 +44,8 @@ func (a *Admitter) Decide(ctx context.Context, r DecisionRequest) (Decision, err
 	if err := checkID(op, "principal", r.Principal); err != nil {
 		return Decision{}, err
 	}
-	if len(r.Reason) > 4096 {
-		return Decision{}, refuse(KindInvalid, op, "", "the reason is longer than 4096 bytes")
+	if err := checkReason(op, r.Reason); err != nil {
+		return Decision{}, err
 	}
 	lane, state, call, err := a.findApproval(ctx, op, r.Tenant, r.Approval)
 	if err != nil {
@@ -79,6 +80,18 @@ func (a *Admitter) Decide(ctx context.Context, r DecisionRequest) (Decision, err
 		d.Decision = record.Approved
 	}
 	return d, nil
+}
+
+// checkReason bounds free text that a record will hold inline.
+func checkReason(op, reason string) error {
+	const limit = 4096
+	if len(reason) > limit {
+		return refuse(KindInvalid, op, "say it shorter", "the reason is longer than %d bytes", limit)
+	}
+	if !utf8.ValidString(reason) {
+		return refuse(KindInvalid, op, "", "the reason is not valid UTF-8")
+	}
+	return nil
 }
 
 func by(who string) string {
@@ -164,6 +177,9 @@ func (a *Admitter) RequestAbort(ctx context.Context, r AbortRequest) (string, er
 	if err := checkID(op, "principal", r.Principal); err != nil {
 		return "", err
 	}
+	if err := checkReason(op, r.Reason); err != nil {
+		return "", err
+	}
 	lane := journal.Lane{Tenant: r.Tenant, Conversation: r.Conversation}
 	st, err := a.Status(ctx, lane)
 	if err != nil {
@@ -172,12 +188,17 @@ func (a *Admitter) RequestAbort(ctx context.Context, r AbortRequest) (string, er
 	target := r.Submission
 	if target == "" && st.Active != nil {
 		target = st.Active.Submission
+	} else if target == "" {
+		target = st.next
 	}
 	switch {
 	case target == "":
 		return "", refuse(KindSettled, op, "", "nothing runs in conversation %q", r.Conversation)
 	case st.Active == nil || st.Active.Submission != target:
 		row, err := a.cfg.Journal.Submission(ctx, r.Tenant, target)
+		if err != nil && !errors.Is(err, journal.ErrNotFound) {
+			return "", AsError(op, err)
+		}
 		if err != nil || row.Lane != lane {
 			return "", refuse(KindNotFound, op, "", "no submission %q in conversation %q", target, r.Conversation)
 		}
@@ -209,6 +230,9 @@ type ResolveRequest struct {
 func (a *Admitter) Resolve(ctx context.Context, r ResolveRequest) error {
 	const op = "resolve"
 	if err := checkID(op, "principal", r.Principal); err != nil {
+		return err
+	}
+	if err := checkReason(op, r.Reason); err != nil {
 		return err
 	}
 	switch r.Resolution {

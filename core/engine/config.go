@@ -61,6 +61,12 @@ func (c Config) withDefaults() (Config, error) {
 	set(&c.Skew, 30*time.Second)
 	set(&c.Grace, 2*time.Second)
 	set(&c.CleanupTimeout, 30*time.Second)
+	if c.AttemptTimeout < core.YieldMargin+startSlack {
+		return c, fmt.Errorf("engine: an attempt of %s is too short: at least %s are needed", c.AttemptTimeout, core.YieldMargin+startSlack)
+	}
+	if c.Skew < c.CleanupTimeout {
+		return c, fmt.Errorf("engine: Config.Skew (%s) is below CleanupTimeout (%s): a handler could outlive what is taken for its death", c.Skew, c.CleanupTimeout)
+	}
 	if c.Now == nil {
 		c.Now = time.Now
 	}
@@ -83,6 +89,9 @@ type UserError struct {
 	Err                     error
 }
 
+// startSlack is what an attempt may use up before it starts its first handler.
+const startSlack = 5 * time.Second
+
 // longest bounds how long any invocation of this assembly can live (F8).
 func (c Config) longest() time.Duration { return c.AttemptTimeout + c.Skew }
 
@@ -96,8 +105,8 @@ type Registry struct {
 }
 
 // NewRegistry refuses two definitions of one name, a definition without a
-// model, and tools whose timeout an attempt of the given length, less
-// core.YieldMargin, cannot hold.
+// model, and tools whose timeout does not fit an attempt of the given length
+// with 15 seconds to spare.
 func NewRegistry(attempt time.Duration, defs ...Definition) (*Registry, error) {
 	r := &Registry{byName: map[string]*Definition{}}
 	for _, d := range defs {
@@ -109,9 +118,9 @@ func NewRegistry(attempt time.Duration, defs ...Definition) (*Registry, error) {
 			return nil, fmt.Errorf("engine: agent %q has no model", name)
 		}
 		for _, t := range d.Spec.Tools {
-			if attempt > 0 && t.Timeout+core.YieldMargin > attempt {
+			if attempt > 0 && t.Timeout+core.YieldMargin+startSlack > attempt {
 				return nil, fmt.Errorf("engine: agent %q: tool %q may take %s, and an attempt of %s leaves %s for it; shorten its timeout or lengthen the attempt",
-					name, t.Name, t.Timeout, attempt, attempt-core.YieldMargin)
+					name, t.Name, t.Timeout, attempt, attempt-core.YieldMargin-startSlack)
 			}
 		}
 		r.byName[name] = &d

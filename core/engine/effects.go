@@ -17,6 +17,7 @@ type job struct {
 	def          *Definition
 	run          string
 	conversation string
+	effects      context.Context
 }
 
 // start runs one effect in a goroutine of the attempt. It posts exactly one
@@ -30,35 +31,46 @@ func (a *attempt) start(e core.Effect) {
 		a.handlers.ack(e.Call, e.Step)
 		return
 	case core.StartTool:
-		a.handlers.open(e.Call, e.Steps)
+		a.handlers.open(e.Call)
 	}
-	j := job{a: a, conversation: a.lane.Conversation}
+	j := job{a: a, conversation: a.lane.Conversation, effects: a.effects}
+	if _, probe := e.(core.Reconcile); probe {
+		// A run that ends still asks what became of its lost calls.
+		j.effects = context.WithoutCancel(a.effects)
+	}
 	if r := a.state.Run; r != nil {
 		j.def, j.run = a.registry.definition(r.Agent), r.ID
 	}
 	a.running.Add(1)
 	go func() {
 		defer a.running.Done()
-		var f core.Fact
+		var p posted
 		defer func() {
-			if f == nil { // neither returned nor panicked: runtime.Goexit
-				f = j.faulted(e, "the goroutine was ended")
+			if p.fact == nil && p.err == nil { // neither returned nor panicked: runtime.Goexit
+				p.fact = j.faulted(e, "the goroutine was ended")
 			}
-			a.facts <- f
+			a.posted <- p
 		}()
-		f = j.guarded(e)
+		p = j.guarded(e)
 	}()
 }
 
 // guarded turns a panic into a fact, so that the core decides its outcome.
-func (j job) guarded(e core.Effect) (f core.Fact) {
+func (j job) guarded(e core.Effect) (p posted) {
 	defer func() {
-		if v := recover(); v != nil {
-			f = j.faulted(e, fmt.Sprint(v))
+		v := recover()
+		if away, ok := v.(storeAway); ok {
+			p = posted{err: away.err}
+		} else if v != nil {
+			p = posted{fact: j.faulted(e, fmt.Sprint(v))}
 		}
 	}()
-	return j.do(j.a.effects, e)
+	return posted{fact: j.do(j.effects, e)}
 }
+
+// storeAway leaves an effect whose payload the store does not give out now: no
+// fact may be made of that, because nothing is known.
+type storeAway struct{ err error }
 
 // faulted is the fact of an effect whose user function panicked or ended its
 // goroutine.
@@ -104,7 +116,7 @@ func (j job) do(ctx context.Context, e core.Effect) core.Fact {
 }
 
 func (j job) decodeInput(ctx context.Context, e core.DecodeInput) core.Fact {
-	in, err := j.a.resolve(ctx, e.Input)
+	in, err := j.resolve(ctx, e.Input)
 	if err == nil {
 		err = j.def.Hooks.Decode(in.Inline)
 	}
@@ -115,7 +127,7 @@ func (j job) decodeInput(ctx context.Context, e core.DecodeInput) core.Fact {
 }
 
 func (j job) instruct(ctx context.Context, e core.Instruct) core.Fact {
-	in, err := j.a.resolve(ctx, e.Input)
+	in, err := j.resolve(ctx, e.Input)
 	if err != nil {
 		return core.InstructionsReady{Err: payloadError(err)}
 	}
@@ -132,7 +144,7 @@ func (j job) conclude(ctx context.Context, e core.Conclude) core.Fact {
 	var text strings.Builder
 	for _, p := range e.Message.Parts {
 		if t, ok := p.(record.TextPart); ok {
-			v, err := j.a.resolve(ctx, t.Text)
+			v, err := j.resolve(ctx, t.Text)
 			if err != nil {
 				return core.Concluded{Err: payloadError(err)}
 			}
@@ -171,7 +183,7 @@ func (j job) checkCalls(ctx context.Context, e core.CheckCalls) core.Fact {
 	checks := make([]core.Check, 0, len(e.Calls))
 	for _, c := range e.Calls {
 		check := core.Check{Call: c.ID, ArgsDigest: c.Args.Digest()}
-		args, err := j.a.resolve(ctx, c.Args)
+		args, err := j.resolve(ctx, c.Args)
 		if err != nil {
 			check.Problem = err.Error()
 		} else if t := j.def.tool(c.Tool); t == nil {

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/layover-run/layover/core"
@@ -44,42 +45,53 @@ type (
 func (j job) readInbox(e core.ReadInbox) core.Fact {
 	ctx, cancel := context.WithTimeout(context.Background(), j.a.cfg.CleanupTimeout)
 	defer cancel()
-	head, entries, err := j.a.cfg.Journal.Inbox(ctx, j.a.lane, e.After)
-	if err != nil {
-		j.a.cfg.Log.Warn("inbox not read; looking again", "conversation", j.conversation, "error", err)
-		return core.InboxRead{Version: 0} // an old version: a park on it is refused
-	}
-	read := core.InboxRead{Version: head.Version}
-	for _, entry := range entries {
-		cmd, err := j.command(ctx, entry)
+	var read core.InboxRead
+	err := untilDone(ctx, func() error {
+		head, entries, err := j.a.cfg.Journal.Inbox(ctx, j.a.lane, e.After)
 		if err != nil {
-			j.a.cfg.Log.Warn("inbox entry not read; looking again", "conversation", j.conversation, "slot", entry.Slot, "error", err)
-			read.Version = 0
-			break
+			return err
 		}
-		read.Entries = append(read.Entries, core.InboxEntry{Slot: entry.Slot, By: entry.By, At: entry.At, Command: cmd})
+		read = core.InboxRead{Version: head.Version}
+		for _, entry := range entries {
+			cmd, err := j.command(ctx, entry)
+			if err != nil {
+				return fmt.Errorf("inbox entry %d: %w", entry.Slot, err)
+			}
+			read.Entries = append(read.Entries, core.InboxEntry{Slot: entry.Slot, By: entry.By, At: entry.At, Command: cmd})
+		}
+		return nil
+	})
+	if err != nil {
+		panic(storeAway{fmt.Errorf("engine: inbox of %s: %w", j.conversation, err)})
 	}
 	return read
 }
 
-// command decodes an entry. What does not decode is consumed without effect;
-// an error means that the store did not answer.
+// command decodes an entry. What is damaged or missing is consumed without
+// effect and said loudly; an error means that the store did not answer.
 func (j job) command(ctx context.Context, e journal.Entry) (core.Command, error) {
+	unreadable := func(err error) core.Command {
+		j.a.cfg.Log.Error("an inbox entry cannot be read and is passed over", "conversation", j.conversation, "slot", e.Slot,
+			"kind", string(e.Kind), "error", err)
+		return core.Unreadable{What: string(e.Kind), Reason: "unreadable: " + err.Error()}
+	}
 	body := e.Body
 	if e.Kind != journal.EntrySubmit && e.Ref != "" {
 		var err error
-		if body, err = j.a.cfg.Journal.Payload(ctx, j.a.lane.Tenant, e.Ref); err != nil {
+		if body, err = j.a.cfg.Journal.Payload(ctx, j.a.lane.Tenant, e.Ref); gone(err) {
+			return unreadable(err), nil
+		} else if err != nil {
 			return nil, err
 		}
-	}
-	unreadable := func(err error) core.Command {
-		return core.Unreadable{What: string(e.Kind), Reason: "unreadable: " + err.Error()}
 	}
 	switch e.Kind {
 	case journal.EntrySubmit:
 		s, err := j.a.cfg.Journal.Submission(ctx, j.a.lane.Tenant, e.Ref)
+		if gone(err) {
+			return unreadable(err), nil
+		}
 		if err != nil {
-			return nil, fmt.Errorf("submission %s: %w", e.Ref, err)
+			return nil, err
 		}
 		return core.Submit{Submission: core.Submission{
 			ID: s.ID, Agent: s.Agent, Principal: s.Principal, ReplyTo: s.ReplyTo, Input: record.Value{Inline: s.Input},
@@ -113,6 +125,11 @@ func (j job) command(ctx context.Context, e journal.Entry) (core.Command, error)
 	return core.Unreadable{What: string(e.Kind), Reason: "this build does not know such entries"}, nil
 }
 
+// gone reports that a stored thing is damaged or missing for good.
+func gone(err error) bool {
+	return errors.Is(err, record.ErrCorrupt) || errors.Is(err, journal.ErrNotFound)
+}
+
 // entry seals a body for the inbox, aside when it is large.
 func entry(ctx context.Context, cfg Config, lane journal.Lane, kind journal.EntryKind, key, by string, body any) (journal.Entry, error) {
 	raw, err := json.Marshal(body)
@@ -122,10 +139,12 @@ func entry(ctx context.Context, cfg Config, lane journal.Lane, kind journal.Entr
 	if raw, err = record.Canonical(raw); err != nil {
 		return journal.Entry{}, fmt.Errorf("engine: %s entry: %w", kind, err)
 	}
-	e := journal.Entry{Kind: kind, Key: key, Digest: record.Digest(raw), Body: raw, By: by, At: record.Time(cfg.Now())}
+	// Who says it is part of what is said: two people who decide alike are two.
+	e := journal.Entry{Kind: kind, Key: key, Digest: record.Digest(fmt.Appendf(nil, "%s\n%s", by, raw)), Body: raw, By: by, At: record.Time(cfg.Now())}
 	if len(raw) > journal.EntryLimit {
-		e.Body, e.Ref = nil, e.Digest
-		return e, cfg.Journal.PutPayload(ctx, lane.Tenant, e.Digest, raw)
+		e.Body, e.Ref = nil, record.Digest(raw)
+		_, err := untilClear(ctx, func() error { return cfg.Journal.PutPayload(ctx, lane.Tenant, e.Ref, raw) })
+		return e, err
 	}
 	return e, nil
 }

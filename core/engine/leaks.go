@@ -23,14 +23,14 @@ type leaks struct {
 
 // add remembers an attempt until gone is closed, and takes the facts nobody
 // waits for any more.
-func (l *leaks) add(attempt string, gone <-chan struct{}, facts <-chan core.Fact) {
+func (l *leaks) add(attempt string, gone <-chan struct{}, posts <-chan posted) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.attempts = append(l.attempts, attempt)
 	go func() {
 		for {
 			select {
-			case <-facts:
+			case <-posts:
 			case <-gone:
 				l.remove(attempt)
 				return
@@ -110,5 +110,3 @@ func inTime(ctx context.Context) bool {
 	deadline, bounded := ctx.Deadline()
 	return ctx.Err() == nil && (!bounded || time.Now().Before(deadline))
 }
-
-var notStarted = record.MustValue(map[string]any{"error": map[string]string{"tag": "Interrupted", "message": "the tool was not started in time"}})

@@ -47,8 +47,9 @@ func foldSealed(s *core.State, lane journal.Lane, sealed record.Sealed) error {
 func (a *attempt) append(ctx context.Context, records record.Records) error {
 	records, err := record.Outsize(records, func(digest string, body []byte) error {
 		a.payloads.keep(digest, body)
-		_, err := untilClear(ctx, func() error { return a.cfg.Journal.PutPayload(ctx, a.lane.Tenant, digest, body) })
-		return err
+		storing, cancel := context.WithTimeout(ctx, a.cfg.CleanupTimeout)
+		defer cancel()
+		return untilDone(storing, func() error { return a.cfg.Journal.PutPayload(storing, a.lane.Tenant, digest, body) })
 	})
 	if err != nil {
 		return fmt.Errorf("engine: store payload of %s: %w", a.lane.Conversation, err)
@@ -134,18 +135,32 @@ func (p *payloads) get(digest string) ([]byte, bool) {
 	return body, ok
 }
 
-// resolve brings a value that is aside back inline.
-func (a *attempt) resolve(ctx context.Context, v record.Value) (record.Value, error) {
+// payload reads bytes stored aside, for as long as it takes a store that is
+// away for a moment to come back.
+func (a *attempt) payload(ctx context.Context, ref record.Ref) ([]byte, error) {
+	body, ok := a.payloads.get(ref.SHA256)
+	if ok {
+		return body, nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.cfg.CleanupTimeout)
+	defer cancel()
+	err := untilDone(ctx, func() (err error) { body, err = a.cfg.Journal.Payload(ctx, a.lane.Tenant, ref.SHA256); return err })
+	if err != nil {
+		return nil, fmt.Errorf("engine: payload %s: %w", ref.SHA256, err)
+	}
+	a.payloads.keep(ref.SHA256, body)
+	return body, nil
+}
+
+// resolve brings a value that is aside back inline. Its error means that the
+// payload is damaged or missing; a store that does not answer ends the attempt.
+func (j job) resolve(ctx context.Context, v record.Value) (record.Value, error) {
 	if v.Aside == nil {
 		return v, nil
 	}
-	body, ok := a.payloads.get(v.Aside.SHA256)
-	if !ok {
-		var err error
-		if body, err = a.cfg.Journal.Payload(ctx, a.lane.Tenant, v.Aside.SHA256); err != nil {
-			return record.Value{}, fmt.Errorf("engine: payload %s: %w", v.Aside.SHA256, err)
-		}
-		a.payloads.keep(v.Aside.SHA256, body)
+	body, err := j.a.payload(ctx, *v.Aside)
+	if err != nil && !errors.Is(err, record.ErrCorrupt) && !errors.Is(err, journal.ErrNotFound) {
+		panic(storeAway{err})
 	}
-	return record.Value{Inline: body}, nil
+	return record.Value{Inline: body}, err
 }

@@ -23,6 +23,7 @@ type Status struct {
 	Latest       *record.RunSettled
 
 	cursor uint64
+	next   string // the first queued submission
 }
 
 // ActiveRun is the run that has the lane.
@@ -54,9 +55,14 @@ func (a *Admitter) Status(ctx context.Context, lane journal.Lane) (Status, error
 	}
 	st := Status{Conversation: lane.Conversation, State: head.State, Epoch: head.Epoch, Latest: state.Latest,
 		Queued: len(state.Queue), cursor: state.Cursor}
+	if len(state.Queue) > 0 {
+		st.next = state.Queue[0].ID
+	}
 	for _, e := range entries {
 		if e.Slot > state.Cursor && e.Kind == journal.EntrySubmit {
-			st.Queued++
+			if st.Queued++; st.next == "" {
+				st.next = e.Ref
+			}
 		}
 	}
 	if r := state.Run; r != nil {
@@ -91,6 +97,10 @@ func (a *Admitter) Approvals(ctx context.Context, tenant string) ([]Approval, er
 			continue
 		}
 		pending, err := a.pending(ctx, head.Lane)
+		if damaged(err) { // its neighbours can still be answered
+			a.cfg.Log.Error("a conversation is damaged; its approvals are not listed", "conversation", head.Lane.Conversation, "error", err)
+			continue
+		}
 		if err != nil {
 			return nil, AsError("approvals", err)
 		}
@@ -98,6 +108,15 @@ func (a *Admitter) Approvals(ctx context.Context, tenant string) ([]Approval, er
 	}
 	slices.SortFunc(all, func(x, y Approval) int { return x.RequestedAt.Compare(y.RequestedAt) })
 	return all, nil
+}
+
+func damaged(err error) bool {
+	for _, kind := range []error{record.ErrCorrupt, record.ErrForeign, record.ErrUnknownKind, record.ErrUnknownVersion} {
+		if errors.Is(err, kind) {
+			return true
+		}
+	}
+	return false
 }
 
 func (a *Admitter) pending(ctx context.Context, lane journal.Lane) ([]Approval, error) {

@@ -39,7 +39,7 @@ func (j job) prepareContext(ctx context.Context, e core.PrepareContext) core.Fac
 func (j job) message(ctx context.Context, m record.Message, input record.Value) (record.Message, error) {
 	for i, p := range m.Parts {
 		if _, ok := p.(record.InputPart); ok {
-			in, err := j.a.resolve(ctx, input)
+			in, err := j.resolve(ctx, input)
 			if err != nil {
 				return m, err
 			}
@@ -48,7 +48,7 @@ func (j job) message(ctx context.Context, m record.Message, input record.Value) 
 			m = record.Message{Role: m.Role, Parts: parts}
 		}
 	}
-	return record.MapMessage(m, func(v record.Value) (record.Value, error) { return j.a.resolve(ctx, v) })
+	return record.MapMessage(m, func(v record.Value) (record.Value, error) { return j.resolve(ctx, v) })
 }
 
 // requestDigest pins what the model was asked, without storing it.

@@ -27,6 +27,22 @@ func unclear(err error) bool {
 	return err != nil
 }
 
+// untilDone repeats do while its answer is unclear, until ctx ends: for what an
+// attempt cannot go on without.
+func untilDone(ctx context.Context, do func() error) error {
+	for wait := 5 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		err := do()
+		if !unclear(err) {
+			return err
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
 // unclearTries is how often an operation is tried whose answer did not come.
 // Every operation of the port may be repeated with the same arguments.
 const unclearTries = 4

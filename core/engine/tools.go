@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"slices"
 	"sync"
 	"time"
 
@@ -17,14 +16,23 @@ import (
 func (j job) startTool(ctx context.Context, e core.StartTool) core.Fact {
 	defer j.a.handlers.close(e.Call)
 	ended := core.ToolEnded{Call: e.Call}
-	args, err := j.a.resolve(ctx, e.Args)
+	args, err := j.resolve(ctx, e.Args)
 	if err != nil {
-		ended.Outcome, ended.Tag = record.Infrastructure, "StorageError"
-		ended.Result = record.MustValue(map[string]any{"error": map[string]string{"tag": "StorageError", "message": "the arguments could not be read"}})
+		ended.Outcome, ended.Tag, ended.Result = record.Infrastructure, "StorageError", unreadable
 		return ended
 	}
+	// Recorded steps are in hand before the handler is entered: a step whose
+	// result cannot be read now is not a step that never ran.
+	for _, step := range e.Steps {
+		v, err := j.resolve(ctx, step.Result)
+		if err != nil {
+			ended.Outcome, ended.Tag, ended.Result = record.Infrastructure, "StorageError", unreadable
+			return ended
+		}
+		j.a.handlers.recall(e.Call, step.Name, v)
+	}
 	if !inTime(ctx) {
-		ended.Outcome, ended.Tag, ended.Result = record.Interrupted, tool.TagInterrupted, notStarted
+		ended.NotStarted = true
 		return ended
 	}
 	began := time.Now()
@@ -60,6 +68,8 @@ func (j job) startTool(ctx context.Context, e core.StartTool) core.Fact {
 	return ended
 }
 
+var unreadable = record.MustValue(map[string]any{"error": map[string]string{"tag": "StorageError", "message": "a stored value of the call could not be read"}})
+
 func boundedResult(r tool.Result) (record.Value, int) {
 	bounded, original := tool.Bound(r.Value, tool.DefaultResultBound)
 	return record.Value{Inline: bounded}, original
@@ -68,7 +78,7 @@ func boundedResult(r tool.Result) (record.Value, int) {
 // reconcile asks a tool's probe. A probe that fails leaves the outcome unknown.
 func (j job) reconcile(ctx context.Context, e core.Reconcile) core.Fact {
 	answer := core.Reconciled{Call: e.Call}
-	args, err := j.a.resolve(ctx, e.Args)
+	args, err := j.resolve(ctx, e.Args)
 	if err != nil {
 		return answer
 	}
@@ -98,17 +108,26 @@ type handlers struct {
 }
 
 type callSteps struct {
-	recorded []core.Step
+	recorded map[string]record.Value // inline
 	acks     map[string]chan struct{}
 }
 
-func (h *handlers) open(call string, recorded []core.Step) {
+func (h *handlers) open(call string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.byCall == nil {
 		h.byCall = map[string]*callSteps{}
 	}
-	h.byCall[call] = &callSteps{recorded: slices.Clone(recorded), acks: map[string]chan struct{}{}}
+	h.byCall[call] = &callSteps{recorded: map[string]record.Value{}, acks: map[string]chan struct{}{}}
+}
+
+// recall remembers a step an earlier execution completed.
+func (h *handlers) recall(call, step string, result record.Value) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if c := h.byCall[call]; c != nil {
+		c.recorded[step] = result
+	}
 }
 
 func (h *handlers) close(call string) {
@@ -117,17 +136,13 @@ func (h *handlers) close(call string) {
 	delete(h.byCall, call)
 }
 
-func (h *handlers) recorded(call, step string) (record.Value, bool) {
+func (h *handlers) recorded(call, step string) (v record.Value, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if c := h.byCall[call]; c != nil {
-		for _, s := range c.recorded {
-			if s.Name == step {
-				return s.Result, true
-			}
-		}
+		v, ok = c.recorded[step]
 	}
-	return record.Value{}, false
+	return v, ok
 }
 
 // await registers a step that is about to be recorded.
@@ -160,13 +175,7 @@ type stepRecorder struct {
 // Recorded finds a step an earlier execution of the call completed.
 func (s *stepRecorder) Recorded(step string) (json.RawMessage, bool) {
 	v, ok := s.a.handlers.recorded(s.call, step)
-	if !ok {
-		return nil, false
-	}
-	if v, err := s.a.resolve(s.ctx, v); err == nil {
-		return v.Inline, true
-	}
-	return nil, false
+	return v.Inline, ok
 }
 
 var errStepNotRecorded = errors.New("engine: the attempt ended before the step was recorded")
@@ -179,7 +188,7 @@ func (s *stepRecorder) Record(ctx context.Context, step string, result json.RawM
 	}
 	done := s.a.handlers.await(s.call, step)
 	select {
-	case s.a.facts <- core.StepEnded{Call: s.call, Step: step, Result: v}:
+	case s.a.posted <- posted{fact: core.StepEnded{Call: s.call, Step: step, Result: v}}:
 	case <-s.ctx.Done():
 		return errStepNotRecorded
 	}

@@ -31,6 +31,11 @@ func (a *Admitter) Verify(ctx context.Context, lane journal.Lane) (Verification,
 	state := &core.State{}
 	var settled []record.RunSettled
 	for sealed, err := range a.cfg.Journal.Read(ctx, lane, 1) {
+		if damaged(err) {
+			v.FirstBad = state.Slot + 1
+			v.Violations = append(v.Violations, err.Error())
+			return v, nil
+		}
 		if err != nil {
 			return v, AsError("verify", err)
 		}
@@ -84,6 +89,12 @@ func (a *Admitter) checkLedger(ctx context.Context, lane journal.Lane, s *core.S
 	var bad []string
 	if head.Epoch < s.Epoch {
 		bad = append(bad, fmt.Sprintf("the head is at epoch %d, the log at %d", head.Epoch, s.Epoch))
+	}
+	if head.Settled > s.Slot {
+		bad = append(bad, fmt.Sprintf("the head knows of slot %d, and the log ends at %d", head.Settled, s.Slot))
+	}
+	if head.State == journal.Idle && head.Epoch > s.Epoch {
+		bad = append(bad, fmt.Sprintf("the lane is idle at epoch %d, and the log ends in epoch %d", head.Epoch, s.Epoch))
 	}
 	if head.State == journal.Idle && head.Epoch == s.Epoch {
 		if s.Run != nil || len(s.Queue) > 0 {

@@ -56,6 +56,7 @@ const (
 
 // Part is one piece of a streamed response: Start, TextDelta, ReasoningDelta,
 // ReasoningEnd, ToolCallStart, ToolArgsDelta, ToolCallEnd, UsageReport, Finish.
+// Parts are passed by value.
 type Part interface{ part() }
 
 // Start opens the response: exactly one, first.
@@ -91,7 +92,8 @@ type ToolArgsDelta struct {
 	JSON  string
 }
 
-// ToolCallEnd closes a call: its arguments are complete.
+// ToolCallEnd closes a call: its arguments are complete. They are one JSON
+// value; for a call without parameters a ToolArgsDelta sends {} before.
 type ToolCallEnd struct{ Index int }
 
 // UsageReport is the cumulative usage so far; the last one counts.

@@ -47,25 +47,6 @@ type Reducer struct {
 	response Response
 }
 
-type blockKind string
-
-const (
-	textBlock      blockKind = "text"
-	reasoningBlock blockKind = "reasoning"
-	callBlock      blockKind = "tool call"
-)
-
-// block collects the deltas of one index.
-type block struct {
-	index  int
-	kind   blockKind
-	closed bool
-	text   strings.Builder // text, reasoning, or raw argument text
-	opaque []byte
-	id     string
-	tool   string
-}
-
 // NewReducer makes a Reducer for one stream.
 func NewReducer(limits Limits) *Reducer {
 	return &Reducer{
@@ -107,6 +88,10 @@ func (r *Reducer) Response() (Response, error) {
 func (r *Reducer) add(p Part) error {
 	_, isStart := p.(Start)
 	switch {
+	case p == nil:
+		return protocol("a nil part")
+	case isPointer(p):
+		return protocol("a part of type %T: pass the part by value", p)
 	case r.finished:
 		return protocol("%T after the completion", p)
 	case isStart && r.started:
@@ -140,6 +125,16 @@ func (r *Reducer) add(p Part) error {
 		return r.finish(p)
 	}
 	return protocol("unknown part type %T", p)
+}
+
+// isPointer finds the slip that the compiler does not: pointers to parts have
+// the method of parts too.
+func isPointer(p Part) bool {
+	switch p.(type) {
+	case *Start, *TextDelta, *ReasoningDelta, *ReasoningEnd, *ToolCallStart, *ToolArgsDelta, *ToolCallEnd, *UsageReport, *Finish:
+		return true
+	}
+	return false
 }
 
 func (r *Reducer) grow(n int) error {
@@ -261,7 +256,7 @@ func (r *Reducer) report(u record.Usage) error {
 		case count.next == nil:
 			continue
 		case *count.next < 0 || *count.next > record.MaxSafeInteger:
-			return protocol("a %s usage of %d", count.name, *count.next)
+			return protocol("%s usage of %d is out of range", count.name, *count.next)
 		case *count.current != nil && *count.next < **count.current:
 			return protocol("%s usage falls from %d to %d", count.name, **count.current, *count.next)
 		}
@@ -349,38 +344,4 @@ func (r *Reducer) message() (record.Message, error) {
 		}
 	}
 	return record.Message{Role: record.Assistant, Parts: parts}, nil
-}
-
-// part is the finished block; nil for a block without any content.
-func (b *block) part(provider string) (record.Part, error) {
-	text := b.text.String()
-	if !utf8.ValidString(text) {
-		return nil, protocol("%s block %d is not UTF-8", b.kind, b.index)
-	}
-	switch b.kind {
-	case callBlock:
-		if !b.closed {
-			return nil, protocol("the arguments of call %q are not complete", b.id)
-		}
-		args, err := record.JSONValue([]byte(text))
-		if err != nil {
-			return nil, &Error{Class: Protocol, Err: err,
-				Message: fmt.Sprintf("the arguments of call %q are not complete JSON", b.id)}
-		}
-		return record.ToolCallPart{ID: b.id, Tool: b.tool, Args: args}, nil
-	case reasoningBlock:
-		if text == "" && len(b.opaque) == 0 {
-			return nil, nil
-		}
-		part := record.ReasoningPart{Opaque: record.BytesValue(b.opaque), Provider: provider}
-		if text != "" {
-			part.Text = record.TextValue(text)
-		}
-		return part, nil
-	default:
-		if text == "" {
-			return nil, nil
-		}
-		return record.TextPart{Text: record.TextValue(text)}, nil
-	}
 }

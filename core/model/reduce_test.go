@@ -123,6 +123,8 @@ func TestReduceJoinsBlocksInOrder(t *testing.T) {
 // conformance: RSP-01
 func TestReduceOneStartOneCompletion(t *testing.T) {
 	refusals{
+		"nil":            {script{nil, stop}, "a nil part"},
+		"pointer":        {parts(&model.Start{}, stop), "a part of type *model.Start: pass the part by value"},
 		"no start":       {parts(text(0, "x"), stop), "before the start"},
 		"two starts":     {parts(start, start, text(0, "x"), stop), "second start"},
 		"late start":     {parts(start, text(0, "x"), start, stop), "second start"},
@@ -170,12 +172,12 @@ func TestReduceArgumentsAreComplete(t *testing.T) {
 		"open at the end":     {parts(start, open, called), "are not complete"},
 		"open at next block":  {parts(start, open, text(1, "x"), called), "before the arguments"},
 		"open at next call":   {parts(start, open, call(1, "b", `{}`), called), "before the arguments"},
-		"empty":               {parts(start, call(0, "a", ""), called), "not complete JSON"},
-		"white space":         {parts(start, call(0, "a", " \n"), called), "not complete JSON"},
-		"cut JSON":            {parts(start, call(0, "a", `{"a":`), called), "not complete JSON"},
-		"two values":          {parts(start, call(0, "a", `{}{}`), called), "not complete JSON"},
-		"duplicate members":   {parts(start, call(0, "a", `{"a":1,"a":2}`), called), "not complete JSON"},
-		"one call of two cut": {parts(start, call(0, "a", `{}`), call(1, "b", `{"x"`), called), "not complete JSON"},
+		"empty":               {parts(start, call(0, "a", ""), called), "not valid JSON: unexpected end"},
+		"white space":         {parts(start, call(0, "a", " \n"), called), "not valid JSON: unexpected end"},
+		"cut JSON":            {parts(start, call(0, "a", `{"a":`), called), "not valid JSON: unexpected end"},
+		"two values":          {parts(start, call(0, "a", `{}{}`), called), "not valid JSON: data after the value"},
+		"duplicate members":   {parts(start, call(0, "a", `{"a":1,"a":2}`), called), "not valid JSON: duplicate member"},
+		"one call of two cut": {parts(start, call(0, "a", `{}`), call(1, "b", `{"x"`), called), "not valid JSON"},
 	}.run(t)
 }
 
@@ -204,7 +206,7 @@ func TestReduceUsageIsMonotonicAndConsistent(t *testing.T) {
 		"input shrinks":      {parts(start, usage(10, 0, 0, 0, 0), answer, usage(9, 0, 0, 1, 0), stop), "falls from 10 to 9"},
 		"output shrinks":     {parts(start, usage(10, 0, 0, 5, 0), answer, usage(10, 0, 0, 4, 0), stop), "falls from 5 to 4"},
 		"cost shrinks":       {parts(start, report(record.Usage{CostMicroUSD: count(2)}), answer, report(record.Usage{CostMicroUSD: count(1)}), stop), "cost usage falls"},
-		"negative":           {parts(start, answer, usage(-1, 0, 0, 0, 0), stop), "usage of -1"},
+		"negative":           {parts(start, answer, usage(-1, 0, 0, 0, 0), stop), "input usage of -1 is out of range"},
 		"too large":          {parts(start, answer, usage(record.MaxSafeInteger+1, 0, 0, 0, 0), stop), "input usage of"},
 		"cache over input":   {parts(start, answer, usage(10, 6, 5, 0, 0), stop), "11 cached of 10"},
 		"reasoning over":     {parts(start, answer, usage(10, 0, 0, 5, 6), stop), "6 reasoning of 5"},
@@ -286,7 +288,7 @@ func TestReduceNothingAfterCompletion(t *testing.T) {
 // failure: A07
 func TestReduceNeverRepairs(t *testing.T) {
 	refusals{
-		"empty arguments": {parts(start, call(0, "a", ""), called), "not complete JSON"},
+		"empty arguments": {parts(start, call(0, "a", ""), called), "not valid JSON: unexpected end"},
 		"bytes":           {parts(start, text(0, "a\xff"), stop), "not UTF-8"},
 		"cut character":   {parts(start, text(0, "\xc3"), text(1, "\xa9"), stop), "not UTF-8"},
 	}.run(t)
@@ -305,7 +307,7 @@ type foreign struct{ model.Part }
 func TestReduceKnowsOnlyItsOwnParts(t *testing.T) {
 	refusals{
 		"embedded": {parts(start, foreign{stop}), "unknown part"},
-		"pointer":  {parts(start, &model.TextDelta{Text: "x"}), "unknown part"},
+		"pointer":  {parts(start, &model.TextDelta{Text: "x"}), "*model.TextDelta: pass the part by value"},
 	}.run(t)
 	r := model.NewReducer(model.Limits{})
 	if r.Add(start) != nil || r.Add(nil) == nil {

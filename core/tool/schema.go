@@ -2,23 +2,22 @@ package tool
 
 import (
 	"bytes"
-	"encoding"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"reflect"
 	"slices"
-	"strings"
+	"time"
 
-	"github.com/google/jsonschema-go/jsonschema"
 	validator "github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/layover-run/layover/core/record"
 )
 
-// Enumerated is implemented by string types with a fixed set of values. The
-// schema then lists them, so the model is told and held to them:
+// Enumerated is implemented by string types with a fixed set of values, and by
+// no other types. The schema then lists them, so the model is told and held to
+// them:
 //
 //	type Priority string
 //
@@ -27,37 +26,64 @@ type Enumerated interface{ Enum() []string }
 
 // Schema is the JSON Schema of one Go type together with its validator. It is
 // immutable and safe for concurrent use.
-//
-// Fields are required unless they are tagged omitempty or omitzero; a
-// `jsonschema:"…"` tag describes a field; unknown properties are refused.
 type Schema struct {
-	text  json.RawMessage
-	rules *validator.Schema
+	text    json.RawMessage
+	example json.RawMessage
+	rules   *validator.Schema
 }
 
-// SchemaFor derives the schema of T. It fails for types JSON cannot carry,
-// such as functions, channels and types that contain themselves.
+// SchemaFor derives the schema of T, which accepts what encoding/json writes
+// for a T and reads into one:
+//
+//   - A field is required unless it is tagged omitempty or omitzero. Fields of
+//     embedded structs are the outer struct's own, unless the struct is
+//     embedded with a JSON name. Unknown properties are refused.
+//   - A `jsonschema:"…"` tag describes a field, in plain words.
+//   - Pointers, slices and maps may be null. A []byte is base64, and a map has
+//     keys that are strings, integers, or types with both text methods.
+//   - A string type that is Enumerated has exactly its values.
+//   - A time.Time is an RFC 3339 date-time, a time.Duration an integer of
+//     nanoseconds, a json.Number any number, a *big.Int an integer.
+//   - A json.RawMessage, an any, and a type with MarshalJSON and UnmarshalJSON
+//     accept every JSON value; the latter may then refuse it. A type with
+//     MarshalText and UnmarshalText is a string.
+//
+// It fails for the types that encoding/json cannot write or read back:
+// channels, functions, complex numbers, interfaces with methods, types with
+// only one half of a pair of methods, and structs in which two fields have one
+// name; and for types that contain themselves and the json option string. The
+// error names the field.
 func SchemaFor[T any]() (*Schema, error) {
 	t := reflect.TypeFor[T]()
-	special := map[reflect.Type]*jsonschema.Schema{}
-	collect(t, special, map[reflect.Type]bool{})
-	derived, err := jsonschema.For[T](&jsonschema.ForOptions{TypeSchemas: special})
+	s, err := schemaOf(t)
 	if err != nil {
-		return nil, fmt.Errorf("no JSON Schema for %s: %w", t, err)
-	}
-	raw, err := json.Marshal(derived)
-	if err != nil {
-		return nil, fmt.Errorf("schema of %s does not encode: %w", t, err)
-	}
-	s, err := CompileSchema(raw)
-	if err != nil {
-		return nil, fmt.Errorf("schema of %s: %w", t, err)
+		return nil, fmt.Errorf("no JSON Schema for %s: %w", typeName(t), err)
 	}
 	return s, nil
 }
 
+func schemaOf(t reflect.Type) (s *Schema, err error) {
+	var derived object
+	if defect := apart(func() { derived, err = new(deriver).schema(t, false) }); defect != nil {
+		return nil, fmt.Errorf("a method of the type failed: %w", defect)
+	}
+	if err != nil {
+		return nil, err
+	}
+	raw, err := Encode(derived)
+	if err != nil {
+		return nil, err
+	}
+	if s, err = CompileSchema(raw); err != nil {
+		return nil, err
+	}
+	s.example, err = s.prove(t)
+	return s, err
+}
+
 // CompileSchema makes a Schema of JSON Schema text (draft 2020-12 unless it
 // says otherwise). References to other documents are refused, never fetched.
+// The words format, contentEncoding and contentMediaType are checked too.
 func CompileSchema(raw json.RawMessage) (*Schema, error) {
 	text, err := record.Canonical(raw)
 	if err != nil {
@@ -71,6 +97,9 @@ func CompileSchema(raw json.RawMessage) (*Schema, error) {
 	c := validator.NewCompiler()
 	c.UseLoader(refuse{})
 	c.DefaultDraft(validator.Draft2020)
+	c.AssertFormat()
+	c.AssertContent()
+	c.RegisterFormat(&validator.Format{Name: "date-time", Validate: dateTime})
 	if err := c.AddResource(location, doc); err != nil {
 		return nil, err
 	}
@@ -87,15 +116,33 @@ func (refuse) Load(url string) (any, error) {
 	return nil, fmt.Errorf("schema refers to %s: only references inside one schema are allowed", url)
 }
 
-// JSON is the schema as canonical JSON. Callers do not change it.
-func (s *Schema) JSON() json.RawMessage { return s.text }
+// dateTime accepts exactly what time.Time does.
+func dateTime(v any) error {
+	if text, ok := v.(string); ok {
+		return new(time.Time).UnmarshalText([]byte(text))
+	}
+	return nil
+}
+
+// JSON is the schema as canonical JSON.
+func (s *Schema) JSON() json.RawMessage { return slices.Clone(s.text) }
+
+// Example is a value that the schema accepts, as canonical JSON: made up, and
+// the same every time. It is nil for a compiled schema, and for a type whose
+// own methods take neither a made-up nor a zero value.
+func (s *Schema) Example() json.RawMessage { return slices.Clone(s.example) }
+
+// isObject reports whether the schema is the one of a struct's fields.
+func (s *Schema) isObject() bool {
+	return s.rules.Types != nil && slices.Equal(s.rules.Types.ToStrings(), []string{"object"})
+}
 
 // Check validates one JSON value. Its error is an *ArgumentsError with every
 // problem.
 func (s *Schema) Check(raw json.RawMessage) error {
 	canonical, err := record.Canonical(raw)
 	if err != nil {
-		return oneProblem("", "not JSON: "+err.Error())
+		return notJSON(err)
 	}
 	return s.check(canonical)
 }
@@ -103,7 +150,7 @@ func (s *Schema) Check(raw json.RawMessage) error {
 func (s *Schema) check(canonical []byte) error {
 	instance, err := decodeAny(canonical)
 	if err != nil {
-		return oneProblem("", "not JSON: "+err.Error())
+		return notJSON(err)
 	}
 	err = s.rules.Validate(instance)
 	if err == nil {
@@ -116,14 +163,16 @@ func (s *Schema) check(canonical []byte) error {
 	return newArgumentsError(invalid)
 }
 
-// Decode validates raw against the schema and decodes it strictly: a value
-// that T cannot hold exactly is refused like one the schema refuses, with an
-// *ArgumentsError.
+// Decode validates raw against the schema and decodes it the way encoding/json
+// does, with two differences: unknown fields are refused, and a number inside
+// an any is a json.Number with all its digits. What T cannot hold, such as an
+// integer beyond 64 bits, is refused like a value the schema refuses, with an
+// *ArgumentsError. A number for a float64 is rounded to the nearest one.
 func Decode[T any](s *Schema, raw json.RawMessage) (T, error) {
 	var v T
 	canonical, err := record.Canonical(raw)
 	if err != nil {
-		return v, oneProblem("", "not JSON: "+err.Error())
+		return v, notJSON(err)
 	}
 	if err := s.check(canonical); err != nil {
 		return v, err
@@ -138,19 +187,11 @@ func Decode[T any](s *Schema, raw json.RawMessage) (T, error) {
 func decodeInto(canonical []byte, target any) error {
 	dec := json.NewDecoder(bytes.NewReader(canonical))
 	dec.DisallowUnknownFields()
-	err := dec.Decode(target)
-	if err == nil {
-		return nil
+	dec.UseNumber()
+	if err := dec.Decode(target); err != nil {
+		return unfit(canonical, err)
 	}
-	var mismatch *json.UnmarshalTypeError
-	if !errors.As(err, &mismatch) {
-		return oneProblem("", strings.TrimPrefix(err.Error(), "json: "))
-	}
-	pointer := ""
-	if mismatch.Field != "" {
-		pointer = "/" + strings.ReplaceAll(mismatch.Field, ".", "/")
-	}
-	return oneProblem(pointer, fmt.Sprintf("%s does not fit %s", mismatch.Value, mismatch.Type))
+	return nil
 }
 
 // Encode renders a Go value as canonical JSON.
@@ -173,129 +214,4 @@ func decodeAny(canonical []byte) (any, error) {
 		return nil, err
 	}
 	return v, nil
-}
-
-// The standard library types the derivation knows by itself also implement
-// the marshaling interfaces; these must stay as they are.
-var derivable = map[string]bool{
-	"time.Time": true, "slog.Level": true, "big.Int": true, "big.Rat": true, "big.Float": true,
-}
-
-// collect finds the types whose JSON is not what their Go structure says:
-// enumerations, bytes, raw JSON and types with an encoding of their own.
-func collect(t reflect.Type, into map[reflect.Type]*jsonschema.Schema, seen map[reflect.Type]bool) {
-	if seen[t] || derivable[t.String()] {
-		return
-	}
-	seen[t] = true
-	if t.Kind() != reflect.Pointer {
-		if s := special(t); s != nil {
-			into[t] = s
-			return
-		}
-	}
-	switch t.Kind() {
-	case reflect.Pointer, reflect.Slice, reflect.Array, reflect.Map:
-		collect(t.Elem(), into, seen)
-	case reflect.Struct:
-		for i := range t.NumField() {
-			if f := t.Field(i); f.IsExported() || f.Anonymous {
-				collect(f.Type, into, seen)
-			}
-		}
-	}
-}
-
-func special(t reflect.Type) *jsonschema.Schema {
-	switch {
-	case t == reflect.TypeFor[json.RawMessage]():
-		return &jsonschema.Schema{}
-	case t.Kind() == reflect.String && implements[Enumerated](t):
-		var values []any
-		for _, v := range reflect.New(t).Interface().(Enumerated).Enum() {
-			values = append(values, v)
-		}
-		return &jsonschema.Schema{Type: "string", Enum: values}
-	case t.Kind() == reflect.Interface:
-		return nil
-	case implements[json.Unmarshaler](t):
-		return &jsonschema.Schema{} // only the type itself knows
-	case implements[encoding.TextUnmarshaler](t):
-		return &jsonschema.Schema{Type: "string"}
-	case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Uint8:
-		return &jsonschema.Schema{Type: "string", ContentEncoding: "base64"}
-	}
-	return nil
-}
-
-// implements reports whether T or *T has the methods of I.
-func implements[I any](t reflect.Type) bool {
-	i := reflect.TypeFor[I]()
-	return t.Implements(i) || reflect.PointerTo(t).Implements(i)
-}
-
-// MaxProblems is how many problems of one value are listed.
-const MaxProblems = 10
-
-// Problem is one thing wrong with a JSON value.
-type Problem struct {
-	Pointer string // JSON Pointer to the place; empty for the whole value
-	Message string
-}
-
-// ArgumentsError says everything that is wrong with a JSON value, sorted by
-// place. Its text is written for the model that sent the value.
-type ArgumentsError struct {
-	Problems []Problem // at most MaxProblems
-	Total    int       // how many there are
-}
-
-func (e *ArgumentsError) Error() string {
-	var b strings.Builder
-	for i, p := range e.Problems {
-		if i > 0 {
-			b.WriteString("; ")
-		}
-		if p.Pointer != "" {
-			b.WriteString(p.Pointer + ": ")
-		}
-		b.WriteString(p.Message)
-	}
-	if more := e.Total - len(e.Problems); more > 0 {
-		fmt.Fprintf(&b, "; and %d more", more)
-	}
-	return b.String()
-}
-
-func oneProblem(pointer, message string) error {
-	return &ArgumentsError{Problems: []Problem{{Pointer: bounded(pointer, 200), Message: bounded(message, 300)}}, Total: 1}
-}
-
-func newArgumentsError(invalid *validator.ValidationError) *ArgumentsError {
-	var problems []Problem
-	var walk func(units []validator.OutputUnit)
-	walk = func(units []validator.OutputUnit) {
-		for _, u := range units {
-			if u.Error != nil && len(u.Errors) == 0 {
-				problems = append(problems, Problem{
-					Pointer: bounded(u.InstanceLocation, 200),
-					Message: bounded(u.Error.String(), 300),
-				})
-			}
-			walk(u.Errors)
-		}
-	}
-	walk([]validator.OutputUnit{*invalid.BasicOutput()})
-	slices.SortFunc(problems, func(a, b Problem) int {
-		if c := strings.Compare(a.Pointer, b.Pointer); c != 0 {
-			return c
-		}
-		return strings.Compare(a.Message, b.Message)
-	})
-	problems = slices.Compact(problems)
-	e := &ArgumentsError{Problems: problems, Total: len(problems)}
-	if len(problems) > MaxProblems {
-		e.Problems = problems[:MaxProblems]
-	}
-	return e
 }

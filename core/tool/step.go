@@ -1,6 +1,7 @@
 package tool
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -47,8 +48,9 @@ const MaxStepName = 128
 // between its effect and the record runs it again.
 //
 // A name is used once per call. T has to survive JSON: the value returned is
-// the recorded one in every execution. Errors of body are returned unchanged
-// and not recorded. Outside a handler Step is an error.
+// the recorded one in every execution, and a number inside an any is a
+// json.Number. Errors of body are returned unchanged and not recorded. Outside
+// a handler Step is an error.
 func Step[T any](ctx context.Context, name string, body func(ctx context.Context) (T, error)) (T, error) {
 	var zero T
 	x := executionOf(ctx)
@@ -85,7 +87,9 @@ func Step[T any](ctx context.Context, name string, body func(ctx context.Context
 
 func decodeStep[T any](name string, raw json.RawMessage) (T, error) {
 	var v T
-	if err := json.Unmarshal(raw, &v); err != nil {
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.UseNumber()
+	if err := dec.Decode(&v); err != nil {
 		var zero T
 		return zero, fmt.Errorf("tool: the recorded result of step %q is no %T: %w", name, zero, err)
 	}

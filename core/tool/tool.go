@@ -7,7 +7,11 @@ import (
 	"fmt"
 	"reflect"
 	"regexp"
+	"slices"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/layover-run/layover/core/model"
 	"github.com/layover-run/layover/core/record"
@@ -25,7 +29,7 @@ type Tool struct {
 	schema  *Schema
 	in, out reflect.Type
 	handle  func(ctx context.Context, args json.RawMessage) (any, error)
-	probe   func(ctx context.Context, args json.RawMessage) (any, record.Resolution, error)
+	probe   func(ctx context.Context, args json.RawMessage) (any, Resolution, error)
 
 	classSet bool
 	problems []error
@@ -48,10 +52,11 @@ type Facts struct {
 // Option changes one fact of a tool.
 type Option func(*Tool)
 
-// New makes a tool of a handler. In is a struct: its fields are the tool's
-// parameters. The execution class is Uncertain unless an option says
-// otherwise. New never fails; what is wrong with the definition is returned by
-// Err, and agent.Define refuses a tool that has an Err.
+// New makes a tool of a handler. In is a struct with a schema (SchemaFor): its
+// fields are the tool's parameters. Out is any type that encoding/json can
+// write. The execution class is Uncertain unless an option says otherwise. New
+// never fails; what is wrong with the definition is returned by Err, and
+// agent.Define refuses a tool that has an Err.
 func New[In, Out any](name, description string, handler func(ctx context.Context, in In) (Out, error), opts ...Option) *Tool {
 	t := &Tool{
 		facts: Facts{Name: name, Description: description, Class: record.Uncertain, Timeout: DefaultTimeout},
@@ -69,9 +74,14 @@ func New[In, Out any](name, description string, handler func(ctx context.Context
 	if t.in.Kind() != reflect.Struct {
 		t.refuse("the input type %s is no struct: parameters are the fields of a struct", t.in)
 	} else if schema, err := SchemaFor[In](); err != nil {
-		t.problems = append(t.problems, err)
+		t.refuse("the input type: %w", err)
+	} else if !schema.isObject() {
+		t.refuse("the input type %s chooses its own JSON: parameters are the fields of a struct", t.in)
 	} else {
 		t.schema, t.facts.Schema = schema, schema.JSON()
+	}
+	if err := encodable(t.out); err != nil {
+		t.refuse("the output type %s: %w", typeName(t.out), err)
 	}
 	t.handle = func(ctx context.Context, args json.RawMessage) (any, error) {
 		in, err := Decode[In](t.schema, args)
@@ -80,7 +90,11 @@ func New[In, Out any](name, description string, handler func(ctx context.Context
 		}
 		return handler(ctx, in)
 	}
-	for _, option := range opts {
+	for i, option := range opts {
+		if option == nil {
+			t.refuse("option %d is nil", i+1)
+			continue
+		}
 		option(t)
 	}
 	t.facts.Probe = t.probe != nil
@@ -99,18 +113,25 @@ func (t *Tool) refuse(format string, args ...any) {
 
 // Err is everything that is wrong with the definition, or nil.
 func (t *Tool) Err() error {
+	if t.handle == nil {
+		return errors.New("a tool that was not made by tool.New")
+	}
 	if len(t.problems) == 0 {
 		return nil
 	}
 	return fmt.Errorf("tool %q: %w", t.facts.Name, errors.Join(t.problems...))
 }
 
-// Facts returns the tool's facts.
-func (t *Tool) Facts() Facts { return t.facts }
+// Facts returns a copy of the tool's facts.
+func (t *Tool) Facts() Facts {
+	f := t.facts
+	f.Schema = slices.Clone(f.Schema)
+	return f
+}
 
 // ForModel is the tool as a model sees it.
 func (t *Tool) ForModel() model.Tool {
-	return model.Tool{Name: t.facts.Name, Description: t.facts.Description, Schema: t.facts.Schema}
+	return model.Tool{Name: t.facts.Name, Description: t.facts.Description, Schema: slices.Clone(t.facts.Schema)}
 }
 
 // Check validates the arguments of a call against the schema and the input
@@ -122,7 +143,7 @@ func (t *Tool) Check(args json.RawMessage) error {
 	}
 	canonical, err := record.Canonical(args)
 	if err != nil {
-		return oneProblem("", "not JSON: "+err.Error())
+		return notJSON(err)
 	}
 	if err := t.schema.check(canonical); err != nil {
 		return err
@@ -178,16 +199,32 @@ func Timeout(d time.Duration) Option {
 
 // Version names the behaviour of the handler. Open calls bind to it: a build
 // with another version of the tool leaves a run that waits on such a call alone,
-// held, until a build has the version again.
-func Version(v string) Option { return func(t *Tool) { t.facts.Version = v } }
+// held, until a build has the version again. It has no control characters.
+func Version(v string) Option {
+	return func(t *Tool) {
+		if !utf8.ValidString(v) || strings.ContainsFunc(v, unicode.IsControl) {
+			t.refuse("Version(%q): a version is text without control characters", v)
+		}
+		t.facts.Version = v
+	}
+}
+
+// Resolution is what a probe found out about a call.
+type Resolution = record.Resolution
+
+// The answers of a probe.
+const (
+	Happened    = record.Happened    // with the result of the call
+	NotHappened = record.NotHappened // the call may run
+	SafeToRetry = record.SafeToRetry // it may have happened, and may run all the same
+)
 
 // Reconcile gives an uncertain tool a probe: after a crash it finds out what
-// became of a call that may have started. It answers record.Happened with the
-// call's result, record.NotHappened, or record.SafeToRetry; an error means it
-// does not know, and the run waits for a person. In and Out are those of the
+// became of a call that may have started. It answers Happened with the call's
+// result, NotHappened, or SafeToRetry; an error means it does not know, and the run waits for a person. In and Out are those of the
 // tool. The probe looks the effect up by the operation key of CallInfo and
 // changes nothing.
-func Reconcile[In, Out any](probe func(ctx context.Context, in In) (Out, record.Resolution, error)) Option {
+func Reconcile[In, Out any](probe func(ctx context.Context, in In) (Out, Resolution, error)) Option {
 	return func(t *Tool) {
 		in, out := reflect.TypeFor[In](), reflect.TypeFor[Out]()
 		switch {
@@ -198,7 +235,7 @@ func Reconcile[In, Out any](probe func(ctx context.Context, in In) (Out, record.
 		case t.probe != nil:
 			t.refuse("two Reconcile options")
 		default:
-			t.probe = func(ctx context.Context, args json.RawMessage) (any, record.Resolution, error) {
+			t.probe = func(ctx context.Context, args json.RawMessage) (any, Resolution, error) {
 				v, err := Decode[In](t.schema, args)
 				if err != nil {
 					return nil, "", &invalidArguments{err}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -42,10 +43,10 @@ func invoke(t *tool.Tool, args string) tool.Result {
 }
 
 func TestDefinitionProblems(t *testing.T) {
-	probe := tool.Reconcile(func(context.Context, query) (reply, record.Resolution, error) {
-		return reply{}, record.NotHappened, nil
+	probe := tool.Reconcile(func(context.Context, query) (reply, tool.Resolution, error) {
+		return reply{}, tool.NotHappened, nil
 	})
-	wrongProbe := tool.Reconcile(func(context.Context, query) (string, record.Resolution, error) { return "", "", nil })
+	wrongProbe := tool.Reconcile(func(context.Context, query) (string, tool.Resolution, error) { return "", "", nil })
 	for name, tc := range map[string]struct {
 		tool *tool.Tool
 		says string // empty: no problem
@@ -65,6 +66,16 @@ func TestDefinitionProblems(t *testing.T) {
 		"probe of other":     {tool.New("a", "d", echo, wrongProbe), "returns string"},
 		"probe not asked":    {tool.New("a", "d", echo, tool.Readonly(), probe), "Reconcile on a readonly"},
 		"two probes":         {tool.New("a", "d", echo, probe, probe), "two Reconcile"},
+		"result is a func":   {tool.New("a", "d", func(context.Context, query) (func(), error) { return nil, nil }), "a function has no JSON form"},
+		"result has a chan":  {tool.New("a", "d", func(context.Context, query) (struct{ In []struct{ C chan int } }, error) { panic("") }), "field In[].C: a channel"},
+		"result is an error": {tool.New("a", "d", func(context.Context, query) (struct{ E error }, error) { panic("") }), "field E: an error encodes as {}"},
+		"result map":         {tool.New("a", "d", func(context.Context, query) (map[float64]int, error) { panic("") }), "a map key of type float64"},
+		"result has a tree":  {tool.New("a", "d", func(context.Context, query) (tree, error) { return tree{}, nil }), ""},
+		"result by methods":  {tool.New("a", "d", func(context.Context, query) (onlyMarshals, error) { panic("") }), ""},
+		"input is a time":    {tool.New("a", "d", func(context.Context, time.Time) (string, error) { return "", nil }), "chooses its own JSON"},
+		"nil option":         {tool.New("a", "d", echo, tool.Readonly(), nil), "option 2 is nil"},
+		"bad version":        {tool.New("a", "d", echo, tool.Version("1\n2")), "without control characters"},
+		"no tool":            {&tool.Tool{}, "not made by tool.New"},
 		"enumerated default": {tool.New("a", "d", echo, tool.Uncertain(), tool.Uncertain()), ""},
 	} {
 		err := tc.tool.Err()
@@ -91,15 +102,20 @@ func TestFacts(t *testing.T) {
 		t.Error(diff)
 	}
 	wantSchema := `{"additionalProperties":false,"properties":{` +
-		`"at":{"type":"string"},"count":{"type":"integer"},"data":{"contentEncoding":"base64","type":"string"},` +
+		`"at":{"format":"date-time","type":"string"},"count":{"type":"integer"},"data":{"contentEncoding":"base64","type":["null","string"]},` +
 		`"inner":{"additionalProperties":false,"properties":{"X":{"type":"integer"}},"required":["X"],"type":"object"},` +
 		`"level":{"enum":["low","high"],"type":"string"},"name":{"description":"who","type":"string"},` +
-		`"ratio":{"type":["null","number"]},"raw":true,"tags":{"items":{"type":"string"},"type":["null","array"]}},` +
+		`"ratio":{"type":["null","number"]},"raw":{},"tags":{"items":{"type":"string"},"type":["null","array"]}},` +
 		`"required":["name"],"type":"object"}`
 	if diff := cmp.Diff(wantSchema, string(schema)); diff != "" {
 		t.Error(diff)
 	}
-	if d := tool.New("a", "d", echo).Facts(); d.Class != record.Uncertain || d.Timeout != tool.DefaultTimeout || d.Approval {
+	tl := tool.New("a", "d", echo)
+	tl.Facts().Schema[0], tl.ForModel().Schema[0] = 'x', 'x'
+	if string(tl.Facts().Schema) != wantSchema {
+		t.Error("a caller changed the schema")
+	}
+	if d := tl.Facts(); d.Class != record.Uncertain || d.Timeout != tool.DefaultTimeout || d.Approval {
 		t.Errorf("defaults: %+v", d)
 	}
 }
@@ -114,14 +130,14 @@ func TestCheck(t *testing.T) {
 		`{}`:                          {{"", "missing property 'name'"}},
 		`null`:                        {{"", "got null, want object"}},
 		`[]`:                          {{"", "got array, want object"}},
-		`{"name":"x","Name":"y"}`:     {{"", "additional properties 'Name' not allowed"}},
+		`{"name":"x","Name":"y"}`:     {{"/Name", "unknown property"}},
 		`{"count":"1","name":2}`:      {{"/count", "got string, want integer"}, {"/name", "got number, want string"}},
 		`{"name":"x","level":"mid"}`:  {{"/level", "value must be one of 'low', 'high'"}},
 		`{"name":"x","tags":["a",1]}`: {{"/tags/1", "got number, want string"}},
 		`{"name":"x","count":1.5}`:    {{"/count", "got number, want integer"}},
 		`{"name":"x","count":123456789012345678901}`:      {{"/count", "number 123456789012345678901 does not fit int64"}},
 		`{"name":"x","inner":{"X":99999999999999999999}}`: {{"/inner/X", "number 99999999999999999999 does not fit int"}},
-		`{"name":"x","at":"yesterday"}`:                   {{"", `parsing time "yesterday" as "2006-01-02T15:04:05Z07:00": cannot parse "yesterday" as "2006"`}},
+		`{"name":"x","at":"yesterday"}`:                   {{"/at", `"yesterday" is no RFC 3339 time, such as 2026-01-02T15:04:05Z`}},
 	} {
 		err := tl.Check(json.RawMessage(args))
 		var got *tool.ArgumentsError
@@ -136,7 +152,7 @@ func TestCheck(t *testing.T) {
 		}
 	}
 	for _, args := range []string{``, `{`, `{"name":"x"}x`, `{"name":"x","name":"y"}`} {
-		if err := tl.Check(json.RawMessage(args)); err == nil || !strings.Contains(err.Error(), "not JSON") {
+		if err := tl.Check(json.RawMessage(args)); err == nil || !strings.Contains(err.Error(), "not valid JSON: at byte") {
 			t.Errorf("%q: %v", args, err)
 		}
 	}
@@ -181,6 +197,11 @@ type panickingError struct{}
 func (panickingError) Error() string { return "x" }
 func (panickingError) Tag() string   { panic("in Tag") }
 
+type endingError struct{}
+
+func (endingError) Error() string { runtime.Goexit(); return "" }
+func (endingError) Tag() string   { runtime.Goexit(); return "" }
+
 func envelope(tag, message string) string {
 	return string(record.MustValue(map[string]any{"error": map[string]string{"tag": tag, "message": message}}).Inline)
 }
@@ -209,9 +230,16 @@ func TestOutcomes(t *testing.T) {
 		"unusable tag":      {handler: func(context.Context) (any, error) { return nil, codedError{strings.Repeat("x", 65), "told"} }, outcome: record.Failed, tag: "ToolError", value: envelope("ToolError", "told")},
 		"abort":             {handler: func(context.Context) (any, error) { return nil, tool.Abort(secret) }, outcome: record.Aborted, tag: "Aborted", value: envelope("Aborted", "the tool failed"), is: secret},
 		"abort with a tag":  {handler: func(context.Context) (any, error) { return nil, tool.Abort(tool.Failf("closed", "books closed")) }, outcome: record.Aborted, tag: "closed", value: envelope("closed", "books closed")},
-		"no encoding":       {handler: func(context.Context) (any, error) { return math.NaN(), nil }, outcome: record.Infrastructure, tag: "ResultEncoding", value: envelope("ResultEncoding", "the result of the tool could not be encoded")},
+		"no encoding":       {handler: func(context.Context) (any, error) { return math.NaN(), nil }, outcome: record.Infrastructure, tag: "ResultEncoding", value: envelope("ResultEncoding", "the tool ran; its result could not be encoded")},
 		"panic":             {handler: func(context.Context) (any, error) { panic(secret) }, outcome: record.Infrastructure, tag: "Defect", value: envelope("Defect", "the tool failed"), defect: "password=hunter2"},
 		"panic in encoding": {handler: func(context.Context) (any, error) { return panicsEncoding{}, nil }, outcome: record.Infrastructure, tag: "Defect", value: envelope("Defect", "the tool failed"), defect: "in MarshalJSON"},
+		"two causes": {handler: func(context.Context) (any, error) {
+			return nil, tool.Failf("gone", "%w and %w", errors.New("x"), secret)
+		}, outcome: record.Failed, tag: "gone", value: envelope("gone", "x and password=hunter2"), is: secret},
+		"no tag":            {handler: func(context.Context) (any, error) { return nil, tool.Failf("", "told") }, outcome: record.Failed, tag: "ToolError", value: envelope("ToolError", "told")},
+		"the end":           {handler: func(context.Context) (any, error) { runtime.Goexit(); return nil, nil }, outcome: record.Infrastructure, tag: "Defect", value: envelope("Defect", "the tool failed"), defect: "the handler ended its goroutine"},
+		"end in an error":   {handler: func(context.Context) (any, error) { return nil, endingError{} }, outcome: record.Infrastructure, tag: "Defect", value: envelope("Defect", "the tool failed"), defect: "the handler ended its goroutine"},
+		"panic of a panic":  {handler: func(context.Context) (any, error) { panic(endingError{}) }, outcome: record.Infrastructure, tag: "Defect", value: envelope("Defect", "the tool failed"), defect: "a value that cannot be rendered"},
 		"panic in an error": {handler: func(context.Context) (any, error) { return nil, panickingError{} }, outcome: record.Infrastructure, tag: "Defect", value: envelope("Defect", "the tool failed"), defect: "in Tag"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -269,6 +297,9 @@ func TestReconcile(t *testing.T) {
 		if in.Name == "panic" {
 			panic("probe")
 		}
+		if in.Name == "end" {
+			runtime.Goexit()
+		}
 		return reply{"paid"}, answer, fails
 	}
 	tl := tool.New("a", "d", echo, tool.Reconcile(probe))
@@ -292,6 +323,7 @@ func TestReconcile(t *testing.T) {
 			return err
 		}(),
 		"panic":     func() error { _, _, err := ask(`{"name":"panic"}`); return err }(),
+		"end":       func() error { _, _, err := ask(`{"name":"end"}`); return err }(),
 		"arguments": func() error { _, _, err := ask(`{}`); return err }(),
 		"no probe": func() error {
 			_, _, err := tool.New("a", "d", echo).Reconcile(context.Background(), tool.Call{Args: json.RawMessage(`{"name":"x"}`)})

@@ -7,7 +7,6 @@ require github.com/layover-run/layover v0.0.0
 require (
 	github.com/aws/aws-lambda-go v1.55.1 // indirect
 	github.com/dustin/go-humanize v1.1.0 // indirect
-	github.com/google/jsonschema-go v0.4.3 // indirect
 	github.com/google/uuid v1.6.0 // indirect
 	github.com/inconshreveable/mousetrap v1.1.0 // indirect
 	github.com/mattn/go-isatty v0.0.24 // indirect

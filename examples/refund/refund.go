@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/layover-run/layover/core/agent"
-	"github.com/layover-run/layover/core/record"
 	"github.com/layover-run/layover/core/tool"
 )
 
@@ -104,11 +103,11 @@ var IssueRefund = tool.New("issue_refund", "Pays money back for an order. Cannot
 		return e.refund(), nil
 	},
 	tool.RequireApproval(),
-	tool.Reconcile(func(ctx context.Context, _ RefundOrder) (Refund, record.Resolution, error) {
+	tool.Reconcile(func(ctx context.Context, _ RefundOrder) (Refund, tool.Resolution, error) {
 		call, _ := tool.CallInfo(ctx)
 		e, found, err := findEntry(call.Operation)
 		if err != nil || !found {
-			return Refund{}, record.NotHappened, err
+			return Refund{}, tool.NotHappened, err
 		}
-		return e.refund(), record.Happened, nil
+		return e.refund(), tool.Happened, nil
 	}))

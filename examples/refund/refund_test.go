@@ -27,10 +27,10 @@ func TestTools(t *testing.T) {
 		t.Errorf("%s", r.Value)
 	}
 	const refund = `{"orderId":"A-1001","amountCents":4900}`
-	reconcile := func(operation string) (tool.Result, record.Resolution, error) {
+	reconcile := func(operation string) (tool.Result, tool.Resolution, error) {
 		return IssueRefund.Reconcile(context.Background(), tool.Call{Operation: operation, Args: json.RawMessage(refund)})
 	}
-	if _, got, err := reconcile("op1"); got != record.NotHappened || err != nil {
+	if _, got, err := reconcile("op1"); got != tool.NotHappened || err != nil {
 		t.Errorf("before: %s, %v", got, err)
 	}
 	for _, args := range []string{`{"orderId":"A-1001","amountCents":4901}`, `{"orderId":"A-9","amountCents":1}`, `{"orderId":"A-1001","amountCents":0}`} {
@@ -43,10 +43,10 @@ func TestTools(t *testing.T) {
 		t.Fatalf("%+v", paid)
 	}
 	found, got, err := reconcile("op1")
-	if got != record.Happened || err != nil || string(found.Value) != string(paid.Value) {
+	if got != tool.Happened || err != nil || string(found.Value) != string(paid.Value) {
 		t.Errorf("after: %s, %v, %s instead of %s", got, err, found.Value, paid.Value)
 	}
-	if _, got, _ := reconcile("op2"); got != record.NotHappened {
+	if _, got, _ := reconcile("op2"); got != tool.NotHappened {
 		t.Errorf("another call: %s", got)
 	}
 	if err := os.WriteFile(ledger(), []byte(`{"operation":"op1"`), 0o644); err != nil {
@@ -62,8 +62,13 @@ func TestWithDemoModel(t *testing.T) {
 	t.Setenv("LAYOVER_DATA", t.TempDir())
 	for denied, want := range map[bool]string{false: `"refundId":"refund-op1","refunded":true`, true: `"refunded":false`} {
 		e := Agent().Engine()
+		const input = `{"orderId":"A-1002","reason":"too bright"}`
+		instructions, err := e.Hooks.Instruct(t.Context(), json.RawMessage(input))
+		if err != nil {
+			t.Fatal(err)
+		}
 		req := model.Request{Output: e.Facts.Output, Messages: []record.Message{
-			record.TextMessage(record.User, `{"orderId":"A-1002","reason":"too bright"}`)}}
+			record.TextMessage(record.System, instructions), record.TextMessage(record.User, input)}}
 		for _, tl := range e.Tools {
 			req.Tools = append(req.Tools, tl.ForModel())
 		}

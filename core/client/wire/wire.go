@@ -16,6 +16,9 @@ const Version = 1
 const (
 	HeaderTenant    = "Layover-Tenant"
 	HeaderPrincipal = "Layover-Principal"
+	// HeaderBoot names the opening of a data directory that is meant: another
+	// server at the same address refuses the request.
+	HeaderBoot = "Layover-Boot"
 )
 
 // Media types of answers.
@@ -271,3 +274,6 @@ type Problem struct {
 // KindForbidden is the kind of requests that were not made by who may make
 // them; the other kinds are those of package engine.
 const KindForbidden = "forbidden"
+
+// KindMisdirected is the kind of requests that meant another server.
+const KindMisdirected = "misdirected"

@@ -12,7 +12,8 @@ import (
 
 // answer is the final text: JSON for the output schema, or a few sentences.
 func answer(req *model.Request, r *reading) string {
-	if root, ok := parse(req.Output).(map[string]any); ok {
+	if len(req.Output) > 0 {
+		root, _ := parse(req.Output).(object) // the schema true is no object, and asks for nothing
 		raw, err := json.Marshal(newFiller(root, r).compose(nil, root))
 		if err == nil {
 			return string(raw)
@@ -28,8 +29,8 @@ func (f filler) compose(path []string, schema any) any {
 		return nil
 	}
 	s := f.resolve(schema)
-	object := typeOf(s) == "object"
-	if v, ok := f.value(path, schema); ok && !object {
+	isObject := typeOf(s) == "object"
+	if v, ok := f.value(path, schema); ok && !isObject {
 		return v
 	}
 	if options, ok := s["enum"].([]any); ok && len(options) > 0 {
@@ -37,8 +38,8 @@ func (f filler) compose(path []string, schema any) any {
 	}
 	switch typeOf(s) {
 	case "object":
-		out, must := map[string]any{}, required(s)
-		properties, _ := s["properties"].(map[string]any)
+		out, must := object{}, required(s)
+		properties, _ := s["properties"].(object)
 		for name, property := range properties {
 			inner := append(slices.Clone(path), name)
 			if must[name] {
@@ -62,22 +63,17 @@ func (f filler) compose(path []string, schema any) any {
 		}
 		return out
 	case "integer", "number":
-		if inRange("0", s) {
-			return 0
-		}
-		for _, bound := range []string{"minimum", "maximum"} {
-			if limit, ok := s[bound].(json.Number); ok && inRange(limit, s) {
-				return limit
-			}
-		}
-		return 0
+		return modest(s)
 	case "boolean":
 		return false
 	case "null":
 		return nil
 	}
-	if s["format"] == "date-time" {
+	switch {
+	case s["format"] == "date-time":
 		return "1970-01-01T00:00:00Z"
+	case s["contentEncoding"] != nil:
+		return "" // no bytes
 	}
 	if len(path) > 0 && identifier(path[len(path)-1]) {
 		return "" // better none than an invented one
@@ -86,7 +82,7 @@ func (f filler) compose(path []string, schema any) any {
 }
 
 // choose takes the last thing said that is one of the options.
-func (f filler) choose(options []any, s map[string]any) any {
+func (f filler) choose(options []any, s object) any {
 	for _, said := range slices.Backward(f.latest) {
 		if v, ok := f.fit(said, s); ok {
 			return v
@@ -141,13 +137,13 @@ func (r *reading) report() string {
 
 // facts lists the plain values of a result.
 func facts(result json.RawMessage) string {
-	object, ok := parse(result).(map[string]any)
+	members, ok := parse(result).(object)
 	if !ok {
 		return string(result)
 	}
 	var said []string
-	for _, key := range slices.Sorted(maps.Keys(object)) {
-		if v := object[key]; !nested(v) && v != nil && v != "" && len(said) < 5 {
+	for _, key := range slices.Sorted(maps.Keys(members)) {
+		if v := members[key]; !nested(v) && v != nil && v != "" && len(said) < 5 {
 			said = append(said, fmt.Sprintf("%s %v", key, v))
 		}
 	}
@@ -162,11 +158,11 @@ func failure(result json.RawMessage) string {
 	switch v := parse(result).(type) {
 	case string:
 		return v
-	case map[string]any:
+	case object:
 		switch e := v["error"].(type) {
 		case string:
 			return e
-		case map[string]any:
+		case object:
 			if text, ok := e["message"].(string); ok {
 				return text
 			}

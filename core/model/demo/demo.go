@@ -10,15 +10,37 @@
 //     messages win; within one document the value nearest to the top wins, and
 //     of a list the first element.
 //  2. A tool is callable when it was not called in this run and the pool fills
-//     every required parameter with a value of its type and enumeration.
-//  3. Tools whose name begins with a word of reading (get, look, find, search,
-//     list, read, fetch, check, lookup) are called first, all that are callable
-//     in one response, until none is left. Any other tool may change the world:
-//     one such call per response, in the listed order, so that it sees the
-//     results of everything before; and none after a call that failed or was
-//     denied.
-//  4. Then comes the answer: a value of the output schema filled from the same
+//     every required parameter with a value of its type, enumeration, bounds
+//     and format. Only constants of the schema need no pool.
+//  3. Tools that only read are called first, all that are callable in one
+//     response, until none is left. A reader's name begins with get, look,
+//     find, search, list, read, fetch, check or lookup as a whole word. It is
+//     no reader if the name goes on to something else (check_out,
+//     list_item_for_sale, fetch_and_delete) or the description says that it
+//     does something: places, orders, pays, sends, deletes, creates, sells,
+//     posts, and the like.
+//  4. Any other tool may change the world, and is only called when it was asked
+//     for: at least one of its required parameters comes from the pool, and the
+//     run's instructions or input say what it is called. That is the first word
+//     of its name (cancel_order: cancel) and, if there are longer words behind
+//     it, one of these (order). A first word that says nothing, such as issue,
+//     make, do, run, create or set, is left out: issue_refund needs refund.
+//     Singular and plural are one word. A sentence with not, never, no or
+//     without asks for nothing, and neither do the names in a JSON input.
+//  5. One such call is made in a run, and none after a call that failed or was
+//     denied. Another one follows only if it needs a value that nothing but the
+//     result of the first provides.
+//  6. Then comes the answer: a value of the output schema filled from the same
 //     pool, or a short text that says what was asked and what the tools said.
+//     What the pool does not have is a fixed modest value: 0 or a number next
+//     to a bound, false, an empty list, no bytes, 1970-01-01T00:00:00Z.
+//
+// It compares words and understands none: "say when a refund is due" asks for
+// one. Give a tool that must not run on a word RequireApproval, also with a real
+// model. Of a schema it honours type, enum, const, required, properties,
+// additionalProperties, items and their number, the bounds of numbers,
+// multipleOf, the format date-time, base64 and references inside the schema; of
+// anyOf, oneOf and allOf the first choice; and nothing else, such as pattern.
 package demo
 
 import (
@@ -74,7 +96,7 @@ func (m *Model) Stream(ctx context.Context, req *model.Request, emit func(model.
 	s.send(model.Start{ResponseID: "resp_" + s.id, Provider: provider, Model: name})
 	s.send(model.UsageReport{Usage: s.usage()})
 
-	r := read(req.Messages)
+	r := read(req, func(record.ToolResultPart) bool { return true })
 	if calls := plan(req, r); len(calls) > 0 {
 		s.calls(calls)
 	} else {

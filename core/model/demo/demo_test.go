@@ -40,7 +40,7 @@ func schema(properties ...string) json.RawMessage {
 // A rebooking agent nobody has prepared the model for.
 var rebooking = model.Request{
 	Messages: []record.Message{
-		record.TextMessage(record.System, "You rebook flights."),
+		record.TextMessage(record.System, "You rebook flights and send emails about it."),
 		record.TextMessage(record.User, `{"booking_ref":"XK4P","travel-date":"2031-05-02","maxPrice":300}`),
 	},
 	Tools: []model.Tool{
@@ -143,7 +143,7 @@ func TestNothingActsAfterAFailure(t *testing.T) {
 
 func TestActingToolsWaitForReaders(t *testing.T) {
 	req := rebooking
-	req.Messages = []record.Message{record.TextMessage(record.User,
+	req.Messages = []record.Message{record.TextMessage(record.System, "Rebook."), record.TextMessage(record.User,
 		`{"bookingRef":"XK4P","flightNumber":"X","priceCents":1,"cabin":"economy","travelDate":"d","maxPrice":1}`)}
 	turns, _, _ := play(t, req, results)
 	if len(turns[0]) != 2 || strings.HasPrefix(turns[0][0], "rebook") || strings.Contains(turns[1][0], `"flightNumber":"X"`) {

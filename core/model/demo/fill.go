@@ -1,81 +1,25 @@
 package demo
 
 import (
+	"encoding/base64"
 	"encoding/json"
-	"math/big"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
-
-	"github.com/layover-run/layover/core/model"
+	"time"
 )
 
-// call is one tool call the model decided on.
-type call struct {
-	tool string
-	args json.RawMessage
-}
-
-// readers are the first words of tools that only read.
-var readers = []string{"get", "look", "find", "search", "list", "read", "fetch", "check", "lookup"}
-
-// plan chooses the calls of this response; none means it is time to answer.
-func plan(req *model.Request, r *reading) []call {
-	if req.Choice == model.None {
-		return nil
-	}
-	var reading, acting []call
-	for _, t := range req.Tools {
-		if r.called[t.Name] {
-			continue
-		}
-		args, ok := arguments(t.Schema, r)
-		switch {
-		case !ok:
-		case slices.Contains(readers, firstWord(t.Name)):
-			reading = append(reading, call{t.Name, args})
-		default:
-			acting = append(acting, call{t.Name, args})
-		}
-	}
-	switch {
-	case len(reading) > 0:
-		return reading
-	case len(acting) > 0 && !r.failed:
-		return acting[:1]
-	}
-	return nil
-}
-
-func firstWord(name string) string {
-	end := strings.IndexFunc(name, func(c rune) bool { return c == '_' || c == '-' || unicode.IsUpper(c) })
-	if end > 0 {
-		name = name[:end]
-	}
-	return strings.ToLower(name)
-}
-
-func arguments(schema json.RawMessage, r *reading) (json.RawMessage, bool) {
-	root, ok := parse(schema).(map[string]any)
-	if !ok {
-		return json.RawMessage("{}"), true
-	}
-	v, ok := newFiller(root, r).object(nil, root)
-	if !ok {
-		return nil, false
-	}
-	raw, err := json.Marshal(v)
-	return raw, err == nil
-}
+// object is a JSON object.
+type object = map[string]any
 
 // filler fills schemas from the pool.
 type filler struct {
-	root map[string]any
+	root object
 	*reading
 	// A schema may contain itself: both bounds end such a walk.
-	left *int // schemas still to be looked at
+	left  *int // schemas still to be looked at
+	taken *int // values from the pool
 }
 
 const (
@@ -83,9 +27,9 @@ const (
 	maxPath   = 16
 )
 
-func newFiller(root map[string]any, r *reading) filler {
-	left := maxVisits
-	return filler{root, r, &left}
+func newFiller(root object, r *reading) filler {
+	left, taken := maxVisits, 0
+	return filler{root, r, &left, &taken}
 }
 
 func (f filler) spent(path []string) bool {
@@ -94,11 +38,11 @@ func (f filler) spent(path []string) bool {
 }
 
 // resolve follows references inside the document and takes the first choice.
-func (f filler) resolve(schema any) map[string]any {
+func (f filler) resolve(schema any) object {
 	for range 16 {
-		s, ok := schema.(map[string]any)
+		s, ok := schema.(object)
 		if !ok {
-			return map[string]any{}
+			return object{}
 		}
 		if ref, ok := s["$ref"].(string); ok && strings.HasPrefix(ref, "#") {
 			schema = f.at(ref)
@@ -115,25 +59,25 @@ func (f filler) resolve(schema any) map[string]any {
 		}
 		schema = next
 	}
-	return map[string]any{}
+	return object{}
 }
 
 func (f filler) at(ref string) any {
 	v := any(f.root)
 	for _, token := range strings.Split(strings.TrimPrefix(ref, "#"), "/")[1:] {
-		object, ok := v.(map[string]any)
+		members, ok := v.(object)
 		if !ok {
 			return nil
 		}
-		v = object[strings.NewReplacer("~1", "/", "~0", "~").Replace(token)]
+		v = members[strings.NewReplacer("~1", "/", "~0", "~").Replace(token)]
 	}
 	return v
 }
 
 // object fills the properties the pool has; ok only if all required ones are.
-func (f filler) object(path []string, schema map[string]any) (map[string]any, bool) {
-	out := map[string]any{}
-	properties, _ := schema["properties"].(map[string]any)
+func (f filler) object(path []string, schema object) (object, bool) {
+	out := object{}
+	properties, _ := schema["properties"].(object)
 	for name, property := range properties {
 		if v, ok := f.value(append(slices.Clone(path), name), property); ok {
 			out[name] = v
@@ -142,16 +86,16 @@ func (f filler) object(path []string, schema map[string]any) (map[string]any, bo
 	return out, complete(out, schema)
 }
 
-func complete(object, schema map[string]any) bool {
+func complete(members, schema object) bool {
 	for name := range required(schema) {
-		if _, ok := object[name]; !ok {
+		if _, ok := members[name]; !ok {
 			return false
 		}
 	}
 	return true
 }
 
-func required(schema map[string]any) map[string]bool {
+func required(schema object) map[string]bool {
 	names := map[string]bool{}
 	list, _ := schema["required"].([]any)
 	for _, v := range list {
@@ -174,6 +118,7 @@ func (f filler) value(path []string, schema any) (any, bool) {
 	for i := range path { // the whole path first: customerId before id
 		if found, ok := f.pool[normal(strings.Join(path[i:], ""))]; ok {
 			if v, ok := f.fit(found, s); ok {
+				*f.taken++
 				return v, true
 			}
 		}
@@ -182,8 +127,9 @@ func (f filler) value(path []string, schema any) (any, bool) {
 		return f.object(path, s)
 	}
 	if len(path) > 0 && slices.Contains(questions, normal(path[len(path)-1])) {
-		for _, name := range sentences {
+		for _, name := range freeNames {
 			if v, ok := f.fit(f.pool[name], s); ok {
+				*f.taken++
 				return v, true
 			}
 		}
@@ -194,11 +140,11 @@ func (f filler) value(path []string, schema any) (any, bool) {
 // A search for something takes the sentence the user wrote.
 var (
 	questions = []string{"query", "q", "question", "search"}
-	sentences = []string{"message", "text", "question", "description", "subject", "input"}
+	freeNames = []string{"message", "text", "question", "description", "subject", "input"}
 )
 
 // fit converts a pool value to what the schema asks for.
-func (f filler) fit(v any, s map[string]any) (any, bool) {
+func (f filler) fit(v any, s object) (any, bool) {
 	if options, ok := s["enum"].([]any); ok {
 		for _, option := range options {
 			if text, ok := option.(string); ok && strings.EqualFold(text, textOf(v)) || reflect.DeepEqual(option, v) {
@@ -209,11 +155,14 @@ func (f filler) fit(v any, s map[string]any) (any, bool) {
 	}
 	switch typeOf(s) {
 	case "string":
-		if w, ok := v.(written); ok {
-			return string(w), true
-		}
 		text, ok := v.(string)
-		return text, ok
+		if w, is := v.(written); is {
+			text, ok = string(w), true
+		}
+		if !ok {
+			return nil, false
+		}
+		return fitText(text, s)
 	case "integer", "number":
 		n, ok := numberOf(v)
 		return n, ok && inRange(n, s)
@@ -226,7 +175,7 @@ func (f filler) fit(v any, s map[string]any) (any, bool) {
 		return b, ok
 	case "array":
 		list, ok := v.([]any)
-		if !ok {
+		if !ok || !inRange(json.Number(strconv.Itoa(len(list))), object{"minimum": s["minItems"], "maximum": s["maxItems"]}) {
 			return nil, false
 		}
 		out := make([]any, 0, len(list))
@@ -247,22 +196,42 @@ func (f filler) fit(v any, s map[string]any) (any, bool) {
 	return v, true
 }
 
+// fitText checks the two kinds of strings that Go types are made of.
+func fitText(text string, s object) (any, bool) {
+	switch {
+	case s["contentEncoding"] == "base64":
+		_, err := base64.StdEncoding.DecodeString(text)
+		return text, err == nil
+	case s["format"] == "date-time":
+		if day, err := time.Parse(time.DateOnly, text); err == nil {
+			return day.Format(time.RFC3339), true
+		}
+		return text, new(time.Time).UnmarshalText([]byte(text)) == nil
+	}
+	return text, true
+}
+
 // fitObject takes over the properties the schema knows.
-func (f filler) fitObject(v any, s map[string]any) (any, bool) {
-	object, ok := v.(map[string]any)
+func (f filler) fitObject(v any, s object) (any, bool) {
+	given, ok := v.(object)
 	if !ok {
 		return nil, false
 	}
-	properties, known := s["properties"].(map[string]any)
-	if !known {
-		return object, true
+	properties, _ := s["properties"].(object)
+	others, open := s["additionalProperties"].(object)
+	if properties == nil && !open && s["additionalProperties"] != false {
+		return given, true
 	}
-	out := map[string]any{}
-	for name, property := range properties {
-		if inner, ok := object[name]; ok {
-			if fitted, ok := f.fit(inner, f.resolve(property)); ok {
-				out[name] = fitted
-			}
+	out := object{}
+	for name, inner := range given {
+		property, known := properties[name]
+		if !known && !open {
+			continue
+		} else if !known {
+			property = others
+		}
+		if fitted, ok := f.fit(inner, f.resolve(property)); ok {
+			out[name] = fitted
 		}
 	}
 	return out, complete(out, s)
@@ -278,38 +247,8 @@ func textOf(v any) string {
 	return ""
 }
 
-func numberOf(v any) (json.Number, bool) {
-	switch v := v.(type) {
-	case json.Number:
-		return v, true
-	case written:
-		n, ok := parse([]byte(v)).(json.Number)
-		return n, ok
-	}
-	return "", false
-}
-
-// inRange checks the bounds of a numeric schema.
-func inRange(n json.Number, s map[string]any) bool {
-	value, ok := new(big.Rat).SetString(n.String())
-	if !ok || typeOf(s) == "integer" && !value.IsInt() {
-		return false
-	}
-	for _, bound := range []struct {
-		word string
-		sign int
-	}{{"minimum", -1}, {"maximum", 1}} {
-		if limit, ok := s[bound.word].(json.Number); ok {
-			if l, ok := new(big.Rat).SetString(limit.String()); ok && value.Cmp(l) == bound.sign {
-				return false
-			}
-		}
-	}
-	return true
-}
-
 // typeOf is the first type of a schema that is not null.
-func typeOf(s map[string]any) string {
+func typeOf(s object) string {
 	switch t := s["type"].(type) {
 	case string:
 		return t

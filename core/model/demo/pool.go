@@ -8,17 +8,19 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/layover-run/layover/core/model"
 	"github.com/layover-run/layover/core/record"
 )
 
 // reading is what the messages of the current run say.
 type reading struct {
-	pool   map[string]any  // normalised name → value
+	pool   object          // normalised name → value
 	latest []string        // strings in the order they were said, for enumerations
 	inputs []string        // user messages
 	called map[string]bool // tools
 	ended  []ended
 	failed bool
+	asked  asked
 }
 
 // ended is one answered call.
@@ -32,24 +34,47 @@ type ended struct {
 // decide.
 type written string
 
-func read(messages []record.Message) *reading {
-	r := &reading{pool: map[string]any{}, called: map[string]bool{}}
-	for _, m := range currentRun(messages) {
+// read takes in the current run, with those results that count.
+func read(req *model.Request, counts func(record.ToolResultPart) bool) *reading {
+	r := &reading{pool: object{}, called: map[string]bool{}}
+	for _, m := range currentRun(req.Messages) {
 		for _, p := range m.Parts {
 			switch p := p.(type) {
 			case record.TextPart:
-				if m.Role == record.User {
-					r.inputs = append(r.inputs, p.Text.Text())
-					r.readText(p.Text.Text())
+				text := p.Text.Text()
+				switch {
+				case m.Role == record.User:
+					r.inputs = append(r.inputs, text)
+					r.readText(text)
+					r.ask(text)
+				case m.Role == record.System && !contract(text, req.Output):
+					r.ask(text)
 				}
 			case record.ToolCallPart:
 				r.called[p.Tool] = true
 			case record.ToolResultPart:
-				r.readResult(p)
+				if counts(p) {
+					r.readResult(p)
+				}
 			}
 		}
 	}
 	return r
+}
+
+// ask hears prose, or the texts in JSON.
+func (r *reading) ask(text string) {
+	if v := parse([]byte(text)); v != nil {
+		r.asked.hearValue(v)
+	} else {
+		r.asked.hear(text)
+	}
+}
+
+// contract reports whether a system message only says what the answer looks
+// like: nobody asks for anything with it.
+func contract(text string, output json.RawMessage) bool {
+	return len(output) > 2 && strings.Contains(text, string(output))
 }
 
 // currentRun leaves out earlier runs of the conversation: a new run begins
@@ -75,8 +100,8 @@ func currentRun(messages []record.Message) []record.Message {
 func isObject(m record.Message) bool {
 	for _, p := range m.Parts {
 		if t, ok := p.(record.TextPart); ok {
-			_, object := parse([]byte(t.Text.Text())).(map[string]any)
-			return object
+			_, is := parse([]byte(t.Text.Text())).(object)
+			return is
 		}
 	}
 	return false
@@ -89,7 +114,7 @@ func (r *reading) readResult(p record.ToolResultPart) {
 		return
 	}
 	switch v := parse(p.Result.Inline).(type) {
-	case map[string]any:
+	case object:
 		if v["truncated"] == true && v["bytes"] != nil {
 			return
 		}
@@ -138,7 +163,7 @@ const maxNames = 6
 func (r *reading) walk(path []string, v any) {
 	path = path[max(0, len(path)-maxNames):]
 	switch v := v.(type) {
-	case map[string]any:
+	case object:
 		for _, deep := range []bool{true, false} {
 			for _, key := range slices.Sorted(maps.Keys(v)) {
 				child := v[key]
@@ -157,7 +182,7 @@ func (r *reading) walk(path []string, v any) {
 
 func nested(v any) bool {
 	switch v.(type) {
-	case map[string]any, []any:
+	case object, []any:
 		return true
 	}
 	return false

@@ -1,0 +1,73 @@
+package model
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/layover-run/layover/core/record"
+)
+
+type blockKind string
+
+const (
+	textBlock      blockKind = "text"
+	reasoningBlock blockKind = "reasoning"
+	callBlock      blockKind = "tool call"
+)
+
+// block collects the deltas of one index.
+type block struct {
+	index  int
+	kind   blockKind
+	closed bool
+	text   strings.Builder // text, reasoning, or raw argument text
+	opaque []byte
+	id     string
+	tool   string
+}
+
+// part is the finished block; nil for a block without any content.
+func (b *block) part(provider string) (record.Part, error) {
+	text := b.text.String()
+	if !utf8.ValidString(text) {
+		return nil, protocol("%s block %d is not UTF-8", b.kind, b.index)
+	}
+	switch b.kind {
+	case callBlock:
+		if !b.closed {
+			return nil, protocol("the arguments of call %q are not complete", b.id)
+		}
+		args, err := record.JSONValue([]byte(text))
+		if err != nil {
+			return nil, &Error{Class: Protocol, Err: err,
+				Message: fmt.Sprintf("the arguments of call %q are not valid JSON: %s", b.id, reason(err))}
+		}
+		return record.ToolCallPart{ID: b.id, Tool: b.tool, Args: args}, nil
+	case reasoningBlock:
+		if text == "" && len(b.opaque) == 0 {
+			return nil, nil
+		}
+		part := record.ReasoningPart{Opaque: record.BytesValue(b.opaque), Provider: provider}
+		if text != "" {
+			part.Text = record.TextValue(text)
+		}
+		return part, nil
+	default:
+		if text == "" {
+			return nil, nil
+		}
+		return record.TextPart{Text: record.TextValue(text)}, nil
+	}
+}
+
+// reason is what is wrong with JSON text, without the text itself: the model
+// may have put anything there.
+func reason(err error) string {
+	for _, known := range []string{"duplicate member", "unexpected end", "data after the value"} {
+		if strings.Contains(err.Error(), known) {
+			return known
+		}
+	}
+	return "malformed"
+}
