@@ -17,9 +17,7 @@ import (
 	"github.com/layover-run/layover/core/engine"
 	"github.com/layover-run/layover/core/journal"
 	"github.com/layover-run/layover/core/journal/memjournal"
-	"github.com/layover-run/layover/core/model"
 	"github.com/layover-run/layover/core/model/modeltest"
-	"github.com/layover-run/layover/core/queue"
 	"github.com/layover-run/layover/core/queue/memqueue"
 	"github.com/layover-run/layover/core/record"
 	"github.com/layover-run/layover/core/tool"
@@ -103,81 +101,22 @@ func (j *faulty) Append(ctx context.Context, lane journal.Lane, b record.Sealed)
 	return j.Journal.Append(ctx, lane, b)
 }
 
-var reset = errors.New("connection reset")
+var errReset = errors.New("connection reset")
 
-// once is a fault that fires n times.
+// times is a fault that fires n times.
 func times(n int) func() error {
 	var mu sync.Mutex
 	return func() error {
 		mu.Lock()
 		defer mu.Unlock()
 		if n--; n >= 0 {
-			return reset
+			return errReset
 		}
 		return nil
 	}
 }
 
-// an inbox that grew past RecordLimit can never be drained.
-func TestManySubmissions(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		steps := make([]modeltest.Step, 600)
-		for i := range steps {
-			steps[i] = modeltest.Text("ok")
-		}
-		r := newRig(t, define(t, agent.Policy{}), steps...)
-		var first string
-		for i := range 600 {
-			id := r.submit(kim)
-			if i == 0 {
-				first = id
-			}
-		}
-		errs := r.drive(20, time.Minute)
-		if p := r.progress(first); p.Status != "completed" {
-			t.Errorf("after 20 attempts the first of 600 submissions is %s: %v", p.Status, errs[len(errs)-1])
-		}
-	})
-}
-
-// the reason of an abort has no bound.
-func TestLongReason(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := &counter{}
-		r := newRig(t, define(t, agent.Policy{}, handler(c, "pay", tool.RequireApproval())), modeltest.Calls(call("pay", 0)))
-		id := r.submit(kim)
-		r.work()
-		_, err := r.admitter.RequestAbort(bg, engine.AbortRequest{Tenant: "t", Principal: "kim", Conversation: "c", Reason: strings.Repeat("x", 300<<10)})
-		if err != nil {
-			return // refused: fine
-		}
-		errs := r.drive(20, time.Minute)
-		if p := r.progress(id); p.Status != "aborted" {
-			t.Errorf("acknowledged abort, the run is %s: %v", p.Status, errs[len(errs)-1])
-		}
-	})
-}
-
-// a response with many calls cannot be recorded; the model is paid for ever.
-func TestManyCalls(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := &counter{}
-		calls := make([]modeltest.Call, 600)
-		for i := range calls {
-			calls[i] = call("look", 0)
-		}
-		step := modeltest.Calls(calls...)
-		r := newRig(t, define(t, agent.Policy{}, handler(c, "look", tool.Readonly())), step, step, step, step, step, step, step, step, step, step, step)
-		id := r.submit(kim)
-		errs := r.drive(10, time.Minute)
-		p := r.progress(id)
-		if p.Outcome == nil && p.Turns == 0 {
-			t.Errorf("%d requests paid, the run is %s in turn %d: %v", len(r.model.Requests()), p.Status, p.Turns, errs)
-		}
-	})
-}
-
-// a recorded step whose payload cannot be read just now runs again.
+// Pins: a recorded step whose payload cannot be read just now runs again.
 func TestRecordedStepRunsAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		var charged, runs int
@@ -211,7 +150,7 @@ func TestRecordedStepRunsAgain(t *testing.T) {
 	})
 }
 
-// one read that did not answer decides a run's outcome.
+// Pins: one read that did not answer decides a run's outcome.
 func TestPayloadReadFailsRun(t *testing.T) {
 	for nth, what := range []string{"input decode", "history of a resumed run"} {
 		t.Run(what, func(t *testing.T) {
@@ -250,7 +189,7 @@ func TestPayloadReadFailsRun(t *testing.T) {
 	}
 }
 
-// an inbox that does not answer is asked as fast as the machine can, and
+// Pins: an inbox that does not answer is asked as fast as the machine can, and
 // the end of the process is not noticed. Real time.
 func TestInboxHotLoop(t *testing.T) {
 	r := newRig(t, define(t, agent.Policy{}), modeltest.Text("ok"))
@@ -282,7 +221,7 @@ func TestInboxHotLoop(t *testing.T) {
 	<-gone
 }
 
-// a result in hand is lost when its payload cannot be stored for 300 ms.
+// Pins: a result in hand is lost when its payload cannot be stored for 300 ms.
 func TestPayloadOutage(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		paid := 0
@@ -296,7 +235,7 @@ func TestPayloadOutage(t *testing.T) {
 					since = time.Now()
 				}
 				if time.Since(since) < 300*time.Millisecond {
-					return reset
+					return errReset
 				}
 			}
 			return nil
@@ -308,7 +247,7 @@ func TestPayloadOutage(t *testing.T) {
 	})
 }
 
-// one lost read behind a claim costs a whole lease.
+// Pins: one lost read behind a claim costs a whole lease.
 func TestReadAfterClaim(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t, define(t, agent.Policy{}), modeltest.Text("ok"))
@@ -317,12 +256,12 @@ func TestReadAfterClaim(t *testing.T) {
 		errs := r.drive(2, time.Minute)
 		if p := r.progress(id); p.Status != "completed" {
 			head, _ := r.journal.Head(bg, r.lane)
-			t.Errorf("two minutes later the submission is %s, the lane %s for %s: %v", p.Status, head.State, head.Due.Sub(time.Now()), errs)
+			t.Errorf("two minutes later the submission is %s, the lane %s for %s: %v", p.Status, head.State, time.Until(head.Due), errs)
 		}
 	})
 }
 
-// after one failed Watch an abort is not heard any more.
+// Pins: after one failed Watch an abort is not heard any more.
 func TestWatchDies(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c := &counter{}
@@ -342,105 +281,6 @@ func TestWatchDies(t *testing.T) {
 	})
 }
 
-// a store that does not answer is not "no such submission".
-func TestAbortUnavailable(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		r := newRig(t, define(t, agent.Policy{}))
-		id := r.submit(kim)
-		r.assembleOver(&faulty{Journal: r.journal, subErr: times(99)})
-		_, err := r.admitter.RequestAbort(bg, engine.AbortRequest{Tenant: "t", Principal: "kim", Conversation: "c", Submission: id})
-		var e *engine.Error
-		if !errors.As(err, &e) || e.Kind != engine.KindUnavailable {
-			t.Errorf("kind %v: %v", e.Kind, err)
-		}
-	})
-}
-
-// the free text of an approval is taken for an engine constant.
-func TestReasonTimeout(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		runs := 0
-		die := make(chan struct{})
-		pay := tool.New("pay", "Pays.", func(ctx context.Context, _ arg) (string, error) {
-			if runs++; runs == 1 {
-				close(die)
-				<-ctx.Done()
-				return "", ctx.Err()
-			}
-			return "paid", nil
-		}, tool.RequireApproval(), tool.Reconcile[arg, string](func(context.Context, arg) (string, record.Resolution, error) { return "", record.NotHappened, nil }))
-		r := newRig(t, define(t, agent.Policy{}, pay), modeltest.Calls(call("pay", 0)))
-		r.submit(kim)
-		r.work()
-		all, _ := r.admitter.Approvals(bg, "t")
-		if _, err := r.admitter.Decide(bg, engine.DecisionRequest{Tenant: "t", Principal: "kim", Approval: all[0].ID, Approve: true, Reason: "timeout"}); err != nil {
-			t.Fatal(err)
-		}
-		dying, gone := r.attempt, make(chan struct{})
-		go func() { defer close(gone); _, _ = dying.Attempt(bg, r.lane) }()
-		<-die
-		r.restart(nil, modeltest.Text("fine"))
-		r.work()
-		if runs != 2 {
-			t.Errorf("ran %d times: %+v", runs, r.records(record.KindCallSettled))
-		}
-		time.Sleep(time.Hour)
-		<-gone
-	})
-}
-
-// the probe of a lost call is not asked when its run is aborted.
-func TestAbortAsksProbe(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		die := make(chan struct{})
-		asked := 0
-		pay := tool.New("pay", "Pays.", func(ctx context.Context, _ arg) (string, error) {
-			close(die)
-			<-ctx.Done()
-			return "", ctx.Err()
-		}, tool.Reconcile[arg, string](func(context.Context, arg) (string, record.Resolution, error) {
-			asked++
-			return "paid", record.Happened, nil
-		}))
-		r := newRig(t, define(t, agent.Policy{}, pay), modeltest.Calls(call("pay", 0)))
-		id := r.submit(kim)
-		dying, gone := r.attempt, make(chan struct{})
-		go func() { defer close(gone); _, _ = dying.Attempt(bg, r.lane) }()
-		<-die
-		r.restart(nil)
-		if _, err := r.admitter.RequestAbort(bg, engine.AbortRequest{Tenant: "t", Principal: "kim", Conversation: "c"}); err != nil {
-			t.Fatal(err)
-		}
-		r.drive(10, time.Hour)
-		if p := r.progress(id); p.Status != "aborted" {
-			t.Errorf("ten hours later the run is %s %+v; the probe was asked %d times", p.Status, p.Waits, asked)
-		}
-		<-gone
-	})
-}
-
-// one damaged conversation hides every approval of its tenant.
-func TestApprovalsWithOneDamagedLane(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := &counter{}
-		r := newRig(t, define(t, agent.Policy{}, handler(c, "pay", tool.RequireApproval())), modeltest.Calls(call("pay", 0)))
-		r.submit(kim)
-		r.work()
-		if _, err := r.admitter.Submit(bg, engine.SubmitRequest{Tenant: "t", Principal: "kim", Agent: "a", Conversation: "d", Input: []byte(kim)}); err != nil {
-			t.Fatal(err)
-		}
-		other := journal.Lane{Tenant: "t", Conversation: "d"}
-		body := []byte(`{"v":1}`)
-		if err := r.journal.Append(bg, other, record.Sealed{Slot: 1, ID: "x", Epoch: 1, Digest: record.Digest(body), Body: body}); err != nil {
-			t.Fatal(err)
-		}
-		all, err := r.admitter.Approvals(bg, "t")
-		if err != nil || len(all) != 1 {
-			t.Errorf("%d approvals, %v", len(all), err)
-		}
-	})
-}
-
 // skewed is a second host whose clock runs ahead: it judges leases early.
 func (r *rig) skewed(j journal.Journal, ahead time.Duration, m *modeltest.Model) *engine.Attempter {
 	r.t.Helper()
@@ -456,7 +296,7 @@ func (r *rig) skewed(j journal.Journal, ahead time.Duration, m *modeltest.Model)
 	return a
 }
 
-// the result whose append meets the fence is not handed in.
+// Pins: the result whose append meets the fence is not handed in.
 func TestLateOutcomeOfFencedAppend(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		paid := 0
@@ -487,7 +327,7 @@ func TestLateOutcomeOfFencedAppend(t *testing.T) {
 	})
 }
 
-// an older batch in the slot of AttemptStarted leaves the lane to its lease.
+// Pins: an older batch in the slot of AttemptStarted leaves the lane to its lease.
 func TestRestartStalls(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c := &counter{}
@@ -522,7 +362,7 @@ func TestRestartStalls(t *testing.T) {
 	})
 }
 
-// an attempt that was claimed before another one of this process leaked
+// Pins: an attempt that was claimed before another one of this process leaked
 // does not know of the leak: a second effect while the first may still happen.
 func TestLeakAfterClaim(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
@@ -557,100 +397,7 @@ func TestLeakAfterClaim(t *testing.T) {
 	})
 }
 
-// a time-out that just fits an attempt on paper never does in life.
-func TestTimeoutAsLongAsTheAttempt(t *testing.T) {
-	c := &counter{}
-	look := handler(c, "look", tool.Readonly(), tool.Timeout(time.Second))
-	r := newRig(t, define(t, agent.Policy{}, look), modeltest.Calls(call("look", 0)), modeltest.Text("ok"))
-	registry, err := engine.NewRegistry(11*time.Second, r.def.Bind(r.model).Engine())
-	if err != nil {
-		return // refused: fine
-	}
-	a, err := engine.NewAttempter(engine.Config{Journal: r.journal, Queue: memqueue.New(), Boot: r.journal.Boot(), AttemptTimeout: 11 * time.Second,
-		Log: slog.New(slog.NewTextHandler(io.Discard, nil))}, registry)
-	if err != nil {
-		return
-	}
-	id := r.submit(kim)
-	for range 1100 {
-		e, err := a.Attempt(bg, r.lane)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if e == engine.HandedOver {
-			break
-		}
-	}
-	_, _ = r.settler.Settle(bg, r.lane)
-	p := r.progress(id)
-	if p.Status != "completed" {
-		t.Errorf("after %d attempts and %d handlers the run is %s %+v", p.Attempts, c.of("look"), p.Status, p.Outcome)
-	}
-}
-
-// R16b: an attempt shorter than the margin is accepted and works on nothing.
-func TestShortAttempt(t *testing.T) {
-	r := newRig(t, define(t, agent.Policy{}), modeltest.Text("ok"))
-	registry, err := engine.NewRegistry(5*time.Second, r.def.Bind(r.model).Engine())
-	if err != nil {
-		return
-	}
-	a, err := engine.NewAttempter(engine.Config{Journal: r.journal, Queue: memqueue.New(), Boot: r.journal.Boot(), AttemptTimeout: 5 * time.Second,
-		Log: slog.New(slog.NewTextHandler(io.Discard, nil))}, registry)
-	if err != nil {
-		return
-	}
-	id := r.submit(kim)
-	for range 1100 {
-		if e, err := a.Attempt(bg, r.lane); err != nil || e == engine.HandedOver {
-			break
-		}
-	}
-	_, _ = r.settler.Settle(bg, r.lane)
-	if p := r.progress(id); p.Status != "completed" {
-		t.Errorf("the run is %s %+v, requests %d", p.Status, p.Outcome, len(r.model.Requests()))
-	}
-}
-
-// the sweep sends a wake a second for a lane that waits for a place.
-func TestSweepPilesUpWakes(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		r := newRig(t, define(t, agent.Policy{}), modeltest.Text("ok"))
-		q := memqueue.New()
-		s, err := engine.NewSettler(engine.Config{Journal: r.journal, Queue: q})
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.submit(kim)
-		time.Sleep(3 * time.Second)
-		for range 600 { // ten minutes of saturation at the default sweep
-			_, _ = s.Sweep(bg, 1000)
-			time.Sleep(time.Second)
-		}
-		if n := q.Len(queue.Attempt); n > 2 {
-			t.Errorf("one ready lane that waits ten minutes for a place has %d wakes in the queue", n)
-		}
-	})
-}
-
-// the invocation ends with its context's deadline; a handler that does not
-// fit before it must not start.
-func TestInvocationDeadline(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := &counter{}
-		r := newRig(t, define(t, agent.Policy{}, handler(c, "pay", tool.Timeout(5*time.Minute))), modeltest.Calls(call("pay", 120)), modeltest.Text("done"))
-		r.submit(kim)
-		ctx, cancel := context.WithTimeout(bg, time.Minute) // what Lambda gives a handler
-		defer cancel()
-		began := time.Now()
-		ended, err := r.attempt.Attempt(ctx, r.lane)
-		if took := time.Since(began); c.of("pay") != 0 || took > time.Minute {
-			t.Errorf("the attempt ended %q (%v) after %s of an invocation of 1m; an uncertain handler with a time-out of 5m was started %d times", ended, err, took, c.of("pay"))
-		}
-	})
-}
-
-// a release on a closed store.
+// Pins: a release on a closed store.
 func TestReleaseOnClosedStore(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c := &counter{}
@@ -666,53 +413,6 @@ func TestReleaseOnClosedStore(t *testing.T) {
 		_, err := r.attempt.Attempt(bg, r.lane)
 		if took := time.Since(began); took > 5*time.Second {
 			t.Errorf("the attempt hangs on a closed store for %s: %v", took, err)
-		}
-	})
-}
-
-// a handler that was certainly not entered is left as if it may have run.
-func TestNotStartedIsKnown(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := &counter{}
-		r := newRig(t, define(t, agent.Policy{}, handler(c, "pay", tool.Timeout(time.Second))), modeltest.Calls(call("pay", 0)), modeltest.Text("done"))
-		id := r.submit(kim)
-		j := &faulty{Journal: r.journal}
-		n := 0
-		j.beforeApp = func(record.Sealed) {
-			if n++; n == 2 {
-				time.Sleep(29 * time.Second) // the store is slow with callPrepared
-			}
-		}
-		a := r.short(j, 30*time.Second)
-		_, _ = a.Attempt(bg, r.lane)
-		r.drive(3, time.Minute)
-		if p := r.progress(id); p.Status != "completed" {
-			t.Errorf("ran %d times; the run is %s %+v", c.of("pay"), p.Status, p.Waits)
-		}
-	})
-}
-
-func (r *rig) short(j *faulty, timeout time.Duration) *engine.Attempter {
-	registry, err := engine.NewRegistry(0, r.def.Bind(r.model).Engine())
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	a, err := engine.NewAttempter(engine.Config{Journal: j, Queue: memqueue.New(), Boot: r.journal.Boot(), AttemptTimeout: timeout,
-		Log: slog.New(slog.NewTextHandler(io.Discard, nil))}, registry)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	return a
-}
-
-// a stop reason of any length goes into the record as it is.
-func TestLongStopReason(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		r := newRig(t, define(t, agent.Policy{}), modeltest.Emit(model.Start{Provider: "p", Model: "m"}, model.TextDelta{Text: "x"},
-			model.Finish{Reason: model.Stop, Raw: strings.Repeat("y", 300<<10)}), modeltest.Text("2"))
-		r.submit(kim)
-		if errs := r.drive(2, time.Minute); len(errs) > 0 {
-			t.Errorf("%v", errs)
 		}
 	})
 }
