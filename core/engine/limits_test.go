@@ -178,7 +178,7 @@ func TestApprovalsWithOneDamagedLane(t *testing.T) {
 	})
 }
 
-// Pins: a time-out that just fits an attempt on paper never does in life.
+// Pins: a timeout that just fits an attempt on paper never does in life.
 func TestTimeoutAsLongAsTheAttempt(t *testing.T) {
 	c := &counter{}
 	look := handler(c, "look", tool.Readonly(), tool.Timeout(time.Second))
@@ -209,7 +209,7 @@ func TestTimeoutAsLongAsTheAttempt(t *testing.T) {
 	}
 }
 
-// Pins: r16b: an attempt shorter than the margin is accepted and works on nothing.
+// Pins: an attempt shorter than the margin is accepted and works on nothing.
 func TestShortAttempt(t *testing.T) {
 	r := newRig(t, define(t, agent.Policy{}), modeltest.Text("ok"))
 	registry, err := engine.NewRegistry(5*time.Second, r.def.Bind(r.model).Engine())
