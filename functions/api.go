@@ -230,7 +230,7 @@ func (a *api) event(w http.ResponseWriter, r *http.Request) error {
 	const hint = `send {"Records":[…]}, as Lambda gets it from SQS`
 	var ev events.SQSEvent
 	if err := json.Unmarshal(body, &ev); err != nil {
-		return refuse(engine.KindInvalid, "send", hint, "the body is no SQS event: %s", strings.TrimPrefix(err.Error(), "json: "))
+		return refuse(engine.KindInvalid, "send", hint, "the body is no SQS event: %s", decodeProblem(err))
 	}
 	if len(ev.Records) == 0 {
 		return refuse(engine.KindInvalid, "send", hint, "the event has no Records")

@@ -158,7 +158,7 @@ func readInto(w http.ResponseWriter, r *http.Request, op string, dst any) error 
 	dec := json.NewDecoder(bytes.NewReader(body))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(dst); err != nil {
-		return refuse(engine.KindInvalid, op, "the fields are: "+strings.Join(known, ", "), "%s", strings.TrimPrefix(err.Error(), "json: "))
+		return refuse(engine.KindInvalid, op, "the fields are: "+strings.Join(known, ", "), "%s", decodeProblem(err))
 	}
 	return nil
 }

@@ -35,7 +35,7 @@ func Main[A Agent](agents ...A) {
 		list[i] = a
 	}
 	signal.Ignore(syscall.SIGPIPE) // a reader that goes away is an error to see, not a death
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	go func() {
 		<-ctx.Done()
 		stop()
@@ -144,6 +144,9 @@ func (a *app) root() *cobra.Command {
 // run marks that the command line was understood.
 func (a *app) run(do func(*cobra.Command, []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
+		if a.data == "" {
+			return usage("--data is empty")
+		}
 		a.started = true
 		return do(cmd, args)
 	}

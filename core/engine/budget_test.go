@@ -89,7 +89,7 @@ func TestTurnsRunOut(t *testing.T) {
 	}
 }
 
-// conformance: POL-12, D-03, REC-03
+// conformance: POL-12, REC-03
 //
 // Kills and resumes give nobody a second budget: handlers started before a kill
 // count after it.

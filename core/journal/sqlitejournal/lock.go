@@ -38,7 +38,8 @@ func lockDir(dir string) (*os.File, error) {
 // unlock gives the directory back. Closing alone would not do while a child
 // process is being started: until its exec it shares the file.
 func unlock(f *os.File) error {
-	return errors.Join(syscall.Flock(int(f.Fd()), syscall.LOCK_UN), f.Close())
+	// The process id goes first: nobody is to signal a stranger who gets it later.
+	return errors.Join(f.Truncate(0), syscall.Flock(int(f.Fd()), syscall.LOCK_UN), f.Close())
 }
 
 func writePid(f *os.File) error {

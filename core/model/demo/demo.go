@@ -141,7 +141,7 @@ func (s *stream) pause() {
 }
 
 func (s *stream) text(text string) {
-	for _, piece := range pieces(text, 24) {
+	for _, piece := range pieces(text, size(text, 24)) {
 		s.pause()
 		s.output += utf8.RuneCountInString(piece)
 		s.send(model.TextDelta{Index: s.index, Text: piece})
@@ -158,7 +158,7 @@ func (s *stream) calls(calls []call) {
 	for i, c := range calls {
 		s.pause()
 		s.send(model.ToolCallStart{Index: s.index, ID: fmt.Sprintf("call_%s_%d", s.id, i+1), Tool: c.tool})
-		for _, piece := range pieces(string(c.args), 32) {
+		for _, piece := range pieces(string(c.args), size(string(c.args), 32)) {
 			s.output += utf8.RuneCountInString(piece)
 			s.send(model.ToolArgsDelta{Index: s.index, JSON: piece})
 		}
@@ -177,6 +177,14 @@ func (s *stream) finish(reason model.StopReason) {
 func (s *stream) usage() record.Usage {
 	in, out := int64((s.input+3)/4), int64((s.output+3)/4)
 	return record.Usage{InputTokens: &in, OutputTokens: &out}
+}
+
+// size is how many runes a piece of text has: least, and more where the text
+// is so long that a person would wait for its end and a reader of the stream
+// would run out of parts.
+func size(text string, least int) int {
+	const most = 256
+	return max(least, (len(text)+most-1)/most)
 }
 
 // pieces cuts text after at most n runes, at a space where there is one.

@@ -245,6 +245,23 @@ func TestStreamIsDeterministicAndInPieces(t *testing.T) {
 	}
 }
 
+// However long the arguments, the stream stays within what a reader takes.
+func TestLongValuesStreamInBoundedPieces(t *testing.T) {
+	req := rebooking
+	note := strings.Repeat("n", 600_000)
+	req.Messages = []record.Message{record.TextMessage(record.User, `{"bookingRef":"`+note+`","travelDate":"2031-05-02","maxPrice":300}`)}
+	stream := parts(t, demo.New(), req)
+	args := 0
+	for _, p := range stream {
+		if d, ok := p.(model.ToolArgsDelta); ok {
+			args += len(d.JSON)
+		}
+	}
+	if args < len(note) || len(stream) > 2_000 {
+		t.Errorf("%d bytes of arguments in %d parts", args, len(stream))
+	}
+}
+
 func TestStreamEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	n := 0
