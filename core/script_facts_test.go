@@ -77,6 +77,8 @@ func toolEnded(call, outcome, result string) core.ToolEnded {
 		e.Outcome, e.Defect, e.Tag = record.Infrastructure, true, core.Defect
 	case "timeout":
 		e.Outcome, e.TimedOut, e.Tag = record.Failed, true, "timeout"
+	case "not-started":
+		e.Outcome, e.NotStarted = record.Interrupted, true
 	case "leaked":
 		e.Outcome, e.TimedOut, e.Leaked, e.Tag = record.Failed, true, true, "Timeout"
 	case "failure", "typed-failure":
