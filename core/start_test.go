@@ -83,3 +83,41 @@ func TestWanted(t *testing.T) {
 		}
 	}
 }
+
+// What does not fit one batch stays on the desk, and nothing else is decided
+// before it is in the log too.
+func TestDrainTakesItsBatchesInOrder(t *testing.T) {
+	const many = 250
+	read := []core.InboxEntry{{Slot: 1, Command: submission("s", "a", record.Allowance{})}}
+	for i := range uint64(many) {
+		read = append(read, core.InboxEntry{Slot: i + 2, Command: core.Unreadable{What: "what", Reason: "reason"}})
+	}
+	s, d := &core.State{}, core.NewDesk(core.AttemptInfo{ID: "A", Epoch: 1})
+	core.Note(d, core.InboxRead{Entries: read})
+	spec := &core.Spec{Agent: "a", Policy: core.Policy{MaxTurns: 1, MaxToolCalls: 1, MaxDuration: time.Hour}}
+	next := uint64(2)
+	for range 10 {
+		plan := core.Next(spec, s, d, core.Clock{Now: time.Unix(1, 0)})
+		if len(plan.Append) > 120 {
+			t.Fatalf("%d records in one batch", len(plan.Append))
+		}
+		for _, r := range plan.Append {
+			switch r := r.(type) {
+			case record.EntryIgnored:
+				if r.Entry != next {
+					t.Fatalf("entry %d where %d is next", r.Entry, next)
+				}
+				next++
+			case record.RunStarted:
+				if next != many+2 {
+					t.Fatalf("a run starts with %d of %d entries in the log", next-2, many)
+				}
+				return
+			}
+			if err := core.Reduce(s, core.Envelope{Slot: s.Slot + 1, Epoch: 1, Attempt: "A"}, r); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	t.Fatal("the run never starts")
+}
