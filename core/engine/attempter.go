@@ -120,8 +120,10 @@ func (a *attempt) run(ctx context.Context) (Ended, error) {
 	unwatch()
 	switch {
 	case errors.Is(err, journal.ErrFenced):
-		a.abandon()
-		a.handInLate(durable)
+		if a.desk != nil { // else fenced at its first fold: nothing was begun
+			a.abandon()
+			a.handInLate(durable)
+		}
 		return FencedOff, nil
 	case err != nil && a.desk != nil:
 		gone := a.abandon()
@@ -183,7 +185,9 @@ func (a *attempt) begin(ctx context.Context) error {
 	if a.stop != nil {
 		a.stop()
 	}
-	left := a.end.Sub(a.cfg.Now()) - core.YieldMargin
+	// A moment into the margin: once effects are told to end, nothing more fits,
+	// so that no model is asked under a context that is over.
+	left := a.end.Sub(a.cfg.Now()) - core.YieldMargin + time.Millisecond
 	a.effects, a.stop = context.WithTimeout(ctx, left)
 	a.stopped = time.Time{}
 	return nil

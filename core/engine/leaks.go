@@ -39,10 +39,13 @@ func (l *leaks) add(attempt string, gone <-chan struct{}, posts <-chan posted) {
 	}()
 }
 
+// remove forgets one leak of an attempt: it may have others that still live.
 func (l *leaks) remove(attempt string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.attempts = slices.DeleteFunc(l.attempts, func(id string) bool { return id == attempt })
+	if i := slices.Index(l.attempts, attempt); i >= 0 {
+		l.attempts = slices.Delete(l.attempts, i, i+1)
+	}
 }
 
 func (l *leaks) list() []string {

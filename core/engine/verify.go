@@ -93,10 +93,12 @@ func (a *Admitter) checkLedger(ctx context.Context, lane journal.Lane, s *core.S
 	if head.Settled > s.Slot {
 		bad = append(bad, fmt.Sprintf("the head knows of slot %d, and the log ends at %d", head.Settled, s.Slot))
 	}
-	if head.State == journal.Idle && head.Epoch > s.Epoch {
+	// An attempt that finds an outcome not handed over leaves without a batch.
+	left := head.Epoch > s.Epoch && s.Terminal > 0 && s.Terminal == s.Slot && head.Settled == s.Slot
+	if head.State == journal.Idle && head.Epoch > s.Epoch && !left {
 		bad = append(bad, fmt.Sprintf("the lane is idle at epoch %d, and the log ends in epoch %d", head.Epoch, s.Epoch))
 	}
-	if head.State == journal.Idle && head.Epoch == s.Epoch {
+	if head.State == journal.Idle && (head.Epoch == s.Epoch || left) {
 		if s.Run != nil || len(s.Queue) > 0 {
 			bad = append(bad, "the lane is idle with an open run or queued work")
 		}
