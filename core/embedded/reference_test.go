@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"syscall"
@@ -140,7 +141,10 @@ func TestBench(t *testing.T) {
 		alone[i] = time.Since(began)
 	}
 	slices.Sort(alone)
+	disk := fsyncs(t, 200)
+	figure("append 4 KiB and fsync, p50", ms(disk), "ms")
 	figure("W sqlite FULL p50 alone", ms(alone[len(alone)/2]), "ms")
+	figure("W sqlite FULL p50 alone / fsync", float64(alone[len(alone)/2])/float64(disk), "ratio")
 	figure("W sqlite FULL p99 alone", ms(alone[len(alone)*99/100]), "ms")
 	for _, clients := range []int{8, 32, 128} {
 		const each = 3 * time.Second
@@ -175,6 +179,30 @@ func TestBench(t *testing.T) {
 		t.Fatal(err)
 	}
 	figure("peak RSS", float64(usage.Maxrss)/1024, "MB")
+}
+
+// fsyncs is what this disk takes, in the middle of n, to make 4 KiB durable:
+// the yardstick for what a run costs on it.
+func fsyncs(t *testing.T, n int) time.Duration {
+	t.Helper()
+	f, err := os.Create(filepath.Join(t.TempDir(), "yardstick"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	took, page := make([]time.Duration, n), make([]byte, 4096)
+	for i := range took {
+		began := time.Now()
+		if _, err := f.Write(page); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Sync(); err != nil {
+			t.Fatal(err)
+		}
+		took[i] = time.Since(began)
+	}
+	slices.Sort(took)
+	return took[n/2]
 }
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
