@@ -304,6 +304,7 @@ func (p *planner) yield() {
 }
 
 // fits reports whether work that takes at most d can end inside the invocation.
+// At the instant at which effects are told to end, nothing fits any more.
 func (p *planner) fits(d time.Duration) bool {
-	return p.c.InvocationEnd.IsZero() || !p.c.Now.Add(d+YieldMargin).After(p.c.InvocationEnd)
+	return p.c.InvocationEnd.IsZero() || p.c.Now.Add(d+YieldMargin).Before(p.c.InvocationEnd)
 }

@@ -185,9 +185,9 @@ func (a *attempt) begin(ctx context.Context) error {
 	if a.stop != nil {
 		a.stop()
 	}
-	// A moment into the margin: once effects are told to end, nothing more fits,
-	// so that no model is asked under a context that is over.
-	left := a.end.Sub(a.cfg.Now()) - core.YieldMargin + time.Millisecond
+	// From that instant on nothing fits, so that no model is asked under a
+	// context that is over.
+	left := a.end.Sub(a.cfg.Now()) - core.YieldMargin
 	a.effects, a.stop = context.WithTimeout(ctx, left)
 	a.stopped = time.Time{}
 	return nil

@@ -117,7 +117,7 @@ func TestKeyBindsEveryMember(t *testing.T) {
 	})
 }
 
-// conformance: RUN-021a, RUN-021b, RUN-021c, RUN-021d
+// conformance: RUN-021a, RUN-021b, RUN-021d
 //
 // An allowance is a number or it is nothing: what is not finite leaves the
 // policy as it is, and no number, however large, widens it.
@@ -151,8 +151,6 @@ func TestAllowanceOfAnyNumber(t *testing.T) {
 	}
 }
 
-// conformance: INT-07
-//
 // An abort names one submission of its own conversation, or means the one in
 // front. A queued one ends at its turn, without ever having started.
 func TestAbortFindsItsSubmission(t *testing.T) {

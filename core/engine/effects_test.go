@@ -189,3 +189,46 @@ func TestTwoLeaksOfOneAttempt(t *testing.T) {
 		r.verify()
 	})
 }
+
+// A probe that is under way is not cut short by the end of its run: what it
+// finds may save a person the question.
+func TestAbortWaitsForTheProbe(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		die := make(chan struct{})
+		pay := tool.New("pay", "Pays.", func(ctx context.Context, _ arg) (string, error) {
+			close(die)
+			<-ctx.Done()
+			return "", ctx.Err()
+		}, tool.Reconcile[arg, string](func(ctx context.Context, _ arg) (string, record.Resolution, error) {
+			select {
+			case <-time.After(10 * time.Second):
+				return "paid", record.Happened, nil
+			case <-ctx.Done():
+				return "", "", ctx.Err()
+			}
+		}))
+		r := newRig(t, define(t, agent.Policy{}, pay), modeltest.Calls(call("pay", 0)))
+		id := r.submit(kim)
+		dying, gone := r.attempt, make(chan struct{})
+		go func() { defer close(gone); _, _ = dying.Attempt(bg, r.lane) }()
+		<-die
+		r.restart(nil)
+		time.AfterFunc(5*time.Second, func() {
+			if _, err := r.admitter.RequestAbort(bg, engine.AbortRequest{Tenant: "t", Principal: "kim", Conversation: "c"}); err != nil {
+				t.Error(err)
+			}
+		})
+		began := time.Now()
+		r.once(engine.HandedOver)
+		if took := time.Since(began); took != 10*time.Second {
+			t.Errorf("ended after %s", took)
+		}
+		if s := r.records(record.KindCallSettled)[0].(record.CallSettled); s.Source != "probe" || s.Outcome != record.Succeeded {
+			t.Errorf("settled as %s by %q", s.Outcome, s.Source)
+		}
+		r.settle()
+		must(t, r.progress(id), "aborted", "Aborted")
+		r.verify()
+		<-gone
+	})
+}

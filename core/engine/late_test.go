@@ -29,8 +29,6 @@ func careful(name string) *tool.Tool {
 	}, tool.Timeout(5*time.Minute))
 }
 
-// failure: A04
-//
 // An attempt that loses its lane, or whose store fails it, first ends what it
 // runs and then hands in every result it holds: the one whose record failed and
 // those that came while it was dying. The next owner takes them as evidence,

@@ -66,8 +66,6 @@ func TestReleaseDrainsNoMoreThanTheLog(t *testing.T) {
 	}
 }
 
-// failure: A17
-//
 // F2, F6: what arrives between the last look and the park is not slept on. The
 // park is refused because it names the version of that look, not of a later
 // read, and the same attempt looks again and goes on.

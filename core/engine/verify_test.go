@@ -52,8 +52,13 @@ func (j lost) Submission(ctx context.Context, tenant, id string) (journal.Submis
 	return j.hooked.Submission(ctx, tenant, id)
 }
 
-// failure: A35
-//
+// emptied is a journal that lost its log.
+type emptied struct{ *hooked }
+
+func (emptied) Read(context.Context, journal.Lane, uint64) iter.Seq2[record.Sealed, error] {
+	return func(func(record.Sealed, error) bool) {}
+}
+
 // What a store keeps beside the log has to follow from it: each row is one way
 // in which a head or a ledger row does not, and what verify says about it.
 func TestVerifyLedger(t *testing.T) {
@@ -106,6 +111,16 @@ func TestVerifyLedger(t *testing.T) {
 			})
 		})
 	}
+	t.Run("the whole log is missing", func(t *testing.T) {
+		inBubble(t, func(t *testing.T) {
+			r := newRig(t, define(t, agent.Policy{}), modeltest.Text("1"))
+			r.submit(kim)
+			r.work()
+			j := &hooked{Journal: r.journal, inbox: func(h *journal.Head, _ *[]journal.Entry) error { h.Settled = 0; return nil }}
+			r.services(emptied{j}, nil)
+			mustVerify(t, r, "the lane is idle at epoch 1, and the log ends in epoch 0")
+		})
+	})
 	t.Run("a row is missing", func(t *testing.T) {
 		inBubble(t, func(t *testing.T) {
 			r := newRig(t, define(t, agent.Policy{}), modeltest.Text("1"), modeltest.Text("2"))
@@ -197,8 +212,6 @@ func (j edited) Read(ctx context.Context, lane journal.Lane, from uint64) iter.S
 	}
 }
 
-// conformance: POL-01
-//
 // Counters within their limits: a log in which a run took more than it was
 // given does not hold, and the one grace turn is not more.
 func TestVerifyCounters(t *testing.T) {
@@ -234,4 +247,40 @@ func TestVerifyCounters(t *testing.T) {
 			})
 		})
 	}
+}
+
+// busy is a journal in which something happens behind a read of the log.
+type busy struct {
+	*memjournal.Journal
+	then func()
+}
+
+func (j busy) Read(ctx context.Context, lane journal.Lane, from uint64) iter.Seq2[record.Sealed, error] {
+	return func(yield func(record.Sealed, error) bool) {
+		for b, err := range j.Journal.Read(ctx, lane, from) {
+			if !yield(b, err) {
+				return
+			}
+		}
+		j.then()
+	}
+}
+
+// A run that ends while its conversation is verified is no violation.
+func TestVerifyBesideARun(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t, define(t, agent.Policy{}), modeltest.Text("1"), modeltest.Text("2"), modeltest.Text("3"))
+		r.submit(kim)
+		r.work()
+		worker := &rig{t: t, journal: r.journal, def: r.def, model: r.model, lane: r.lane}
+		worker.assemble()
+		runs := 0
+		r.assembleOver(busy{r.journal, func() {
+			if runs++; runs <= 2 {
+				worker.submit(kim)
+				worker.work()
+			}
+		}})
+		mustVerify(t, r, "")
+	})
 }
