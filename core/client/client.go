@@ -59,9 +59,6 @@ func New(baseURL string, o Options) (*Client, error) {
 	return &Client{base: strings.TrimRight(baseURL, "/"), opts: o}, nil
 }
 
-// URL is the server's address.
-func (c *Client) URL() string { return c.base }
-
 // Submit asks for a run. The server opens a conversation when none is named.
 func (c *Client) Submit(ctx context.Context, conversation string, s wire.Submit) (wire.Submitted, error) {
 	path := "/v1/submissions"

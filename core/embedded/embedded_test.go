@@ -13,6 +13,7 @@ import (
 	"github.com/layover-run/layover/core/engine"
 	"github.com/layover-run/layover/core/journal"
 	"github.com/layover-run/layover/core/model/modeltest"
+	"github.com/layover-run/layover/core/record"
 	"github.com/layover-run/layover/core/tool"
 )
 
@@ -102,6 +103,11 @@ func TestEmbedding(t *testing.T) {
 	}
 	if _, err := rt.RequestAbort(ctx, engine.AbortRequest{Conversation: "c"}); err == nil {
 		t.Error("an abort of nothing was taken")
+	}
+	var refused *engine.Error
+	err = rt.Resolve(ctx, engine.ResolveRequest{Conversation: "c", Call: "call-1-1", Resolution: record.SafeToRetry})
+	if !errors.As(err, &refused) || refused.Kind != engine.KindNotFound {
+		t.Errorf("a resolution of a call that is not unknown: %v", err)
 	}
 	closing(t, rt)
 	if rt, err = embedded.Open(dir, config); err != nil {

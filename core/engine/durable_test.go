@@ -159,13 +159,7 @@ func TestLostCalls(t *testing.T) {
 				def := define(t, agent.Policy{}, do)
 				r := newRig(t, def, modeltest.Calls(call("do", 0)))
 				id := r.submit(kim)
-				dying := r.attempt
-				gone := make(chan struct{})
-				go func() { // the first process: its journal is closed under it
-					defer close(gone)
-					_, _ = dying.Attempt(context.Background(), r.lane)
-				}()
-				<-die
+				gone := r.attemptUntil(die)
 				alive.Store(true)
 				r.restart(nil, modeltest.Text("fine"))
 				ended := r.work()
@@ -254,12 +248,7 @@ func TestStepsRunOnce(t *testing.T) {
 		}, tool.Idempotent())
 		r := newRig(t, define(t, agent.Policy{}, do), modeltest.Calls(call("do", 0)))
 		id := r.submit(kim)
-		dying, gone := r.attempt, make(chan struct{})
-		go func() {
-			defer close(gone)
-			_, _ = dying.Attempt(context.Background(), r.lane)
-		}()
-		<-die
+		gone := r.attemptUntil(die)
 		r.restart(nil, modeltest.Text("fine"))
 		r.work()
 		must(t, r.progress(id), "completed", "")

@@ -209,9 +209,7 @@ func TestAbortWaitsForTheProbe(t *testing.T) {
 		}))
 		r := newRig(t, define(t, agent.Policy{}, pay), modeltest.Calls(call("pay", 0)))
 		id := r.submit(kim)
-		dying, gone := r.attempt, make(chan struct{})
-		go func() { defer close(gone); _, _ = dying.Attempt(bg, r.lane) }()
-		<-die
+		gone := r.attemptUntil(die)
 		r.restart(nil)
 		time.AfterFunc(5*time.Second, func() {
 			if _, err := r.admitter.RequestAbort(bg, engine.AbortRequest{Tenant: "t", Principal: "kim", Conversation: "c"}); err != nil {

@@ -226,9 +226,7 @@ func TestLargeStepComesBack(t *testing.T) {
 		}, tool.Idempotent())
 		r := newRig(t, define(t, agent.Policy{}, do), modeltest.Calls(call("do", 0)))
 		id := r.submit(kim)
-		dying, gone := r.attempt, make(chan struct{})
-		go func() { defer close(gone); _, _ = dying.Attempt(bg, r.lane) }()
-		<-die
+		gone := r.attemptUntil(die)
 		r.restart(nil, modeltest.Text("fine"))
 		r.work()
 		must(t, r.progress(id), "completed", "")

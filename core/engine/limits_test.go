@@ -113,9 +113,7 @@ func TestReasonTimeout(t *testing.T) {
 		if _, err := r.admitter.Decide(bg, engine.DecisionRequest{Tenant: "t", Principal: "kim", Approval: all[0].ID, Approve: true, Reason: "timeout"}); err != nil {
 			t.Fatal(err)
 		}
-		dying, gone := r.attempt, make(chan struct{})
-		go func() { defer close(gone); _, _ = dying.Attempt(bg, r.lane) }()
-		<-die
+		gone := r.attemptUntil(die)
 		r.restart(nil, modeltest.Text("fine"))
 		r.work()
 		if runs != 2 {
@@ -141,9 +139,7 @@ func TestAbortAsksProbe(t *testing.T) {
 		}))
 		r := newRig(t, define(t, agent.Policy{}, pay), modeltest.Calls(call("pay", 0)))
 		id := r.submit(kim)
-		dying, gone := r.attempt, make(chan struct{})
-		go func() { defer close(gone); _, _ = dying.Attempt(bg, r.lane) }()
-		<-die
+		gone := r.attemptUntil(die)
 		r.restart(nil)
 		if _, err := r.admitter.RequestAbort(bg, engine.AbortRequest{Tenant: "t", Principal: "kim", Conversation: "c"}); err != nil {
 			t.Fatal(err)
@@ -294,12 +290,8 @@ func TestNotStartedIsKnown(t *testing.T) {
 }
 
 func (r *rig) short(j *faulty, timeout time.Duration) *engine.Attempter {
-	registry, err := engine.NewRegistry(0, r.def.Bind(r.model).Engine())
-	if err != nil {
-		r.t.Fatal(err)
-	}
 	a, err := engine.NewAttempter(engine.Config{Journal: j, Queue: memqueue.New(), Boot: r.journal.Boot(), AttemptTimeout: timeout,
-		Log: slog.New(slog.NewTextHandler(io.Discard, nil))}, registry)
+		Log: slog.New(slog.NewTextHandler(io.Discard, nil))}, r.registry(r.model))
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/layover-run/layover/core"
 	"github.com/layover-run/layover/core/journal"
@@ -80,25 +79,16 @@ func (a *attempt) append(ctx context.Context, records record.Records) error {
 func (a *attempt) appendUntilClear(ctx context.Context, sealed record.Sealed) error {
 	ctx, cancel := context.WithTimeout(ctx, a.cfg.CleanupTimeout)
 	defer cancel()
-	for wait := 5 * time.Millisecond; ; wait = min(2*wait, time.Second) {
-		err := a.cfg.Journal.Append(ctx, a.lane, sealed)
-		var taken *journal.TakenError
-		switch {
-		case err == nil:
-			return nil
-		case errors.As(err, &taken):
-			return a.lost(taken.Occupant)
-		case errors.Is(err, journal.ErrClosed):
-			a.unclear = true
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			a.unclear = true
-			return fmt.Errorf("engine: append to %s stayed unclear: %w", a.lane.Conversation, err)
-		case <-time.After(wait):
-		}
+	err := repeat(ctx, except(journal.ErrTaken, journal.ErrClosed), func() error { return a.cfg.Journal.Append(ctx, a.lane, sealed) })
+	var taken *journal.TakenError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &taken):
+		return a.lost(taken.Occupant)
 	}
+	a.unclear = true
+	return fmt.Errorf("engine: append to %s stayed unclear: %w", a.lane.Conversation, err)
 }
 
 // lost says what another batch in our slot means.

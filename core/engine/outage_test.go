@@ -136,9 +136,7 @@ func TestRecordedStepRunsAgain(t *testing.T) {
 		}, tool.Idempotent())
 		r := newRig(t, define(t, agent.Policy{}, do), modeltest.Calls(call("do", 0)))
 		id := r.submit(kim)
-		dying, gone := r.attempt, make(chan struct{})
-		go func() { defer close(gone); _, _ = dying.Attempt(bg, r.lane) }()
-		<-die
+		gone := r.attemptUntil(die)
 		r.restart(nil, modeltest.Text("fine"), modeltest.Text("fine"))
 		r.assembleOver(&faulty{Journal: r.journal, payloadErr: times(1)})
 		errs := r.drive(3, time.Minute)
@@ -284,12 +282,8 @@ func TestWatchDies(t *testing.T) {
 // skewed is a second host whose clock runs ahead: it judges leases early.
 func (r *rig) skewed(j journal.Journal, ahead time.Duration, m *modeltest.Model) *engine.Attempter {
 	r.t.Helper()
-	registry, err := engine.NewRegistry(0, r.def.Bind(m).Engine())
-	if err != nil {
-		r.t.Fatal(err)
-	}
 	a, err := engine.NewAttempter(engine.Config{Journal: j, Queue: memqueue.New(), Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
-		Now: func() time.Time { return time.Now().Add(ahead) }}, registry)
+		Now: func() time.Time { return time.Now().Add(ahead) }}, r.registry(m))
 	if err != nil {
 		r.t.Fatal(err)
 	}

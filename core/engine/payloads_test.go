@@ -92,9 +92,7 @@ func TestEvidenceIsBounded(t *testing.T) {
 			}))
 			r := newRig(t, define(t, agent.Policy{}, do), modeltest.Calls(call("talk", 0)))
 			id := r.submit(kim)
-			dying, gone := r.attempt, make(chan struct{})
-			go func() { defer close(gone); _, _ = dying.Attempt(bg, r.lane) }()
-			<-die
+			gone := r.attemptUntil(die)
 			r.restart(nil, modeltest.Text("fine"))
 			r.work()
 			must(t, r.progress(id), "completed", "")

@@ -28,23 +28,19 @@ func (a *attempt) release(ctx context.Context, rest core.Rest) (Ended, error) {
 	fpParkBefore.Hit()
 	ctx, cancel := context.WithTimeout(ctx, a.cfg.CleanupTimeout)
 	defer cancel()
-	for wait := 5 * time.Millisecond; ; wait = min(2*wait, time.Second) {
-		err := a.cfg.Journal.Park(ctx, r)
-		switch {
-		case err == nil, errors.Is(err, journal.ErrFenced):
-			fpParkAfter.Hit()
-			if rest.Kind == core.RestYield {
-				a.send(ctx, queue.Attempt, 0)
-			}
-			return ended, nil
-		case errors.Is(err, journal.ErrRefused):
-			return "", nil
-		case ctx.Err() != nil, errors.Is(err, journal.ErrClosed):
-			a.unclear = true
-			return "", fmt.Errorf("engine: release %s stayed unclear: %w", a.lane.Conversation, err)
-		}
-		time.Sleep(wait)
+	err := repeat(ctx, except(journal.ErrFenced, journal.ErrRefused, journal.ErrClosed), func() error { return a.cfg.Journal.Park(ctx, r) })
+	switch {
+	case errors.Is(err, journal.ErrRefused):
+		return "", nil
+	case err != nil && !errors.Is(err, journal.ErrFenced):
+		a.unclear = true
+		return "", fmt.Errorf("engine: release %s stayed unclear: %w", a.lane.Conversation, err)
 	}
+	fpParkAfter.Hit()
+	if rest.Kind == core.RestYield {
+		a.send(ctx, queue.Attempt, 0)
+	}
+	return ended, nil
 }
 
 // send wakes a function. A lost wake is repaired by the lane's due time, so an

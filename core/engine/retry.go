@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/layover-run/layover/core/journal"
@@ -29,10 +30,14 @@ func unclear(err error) bool {
 
 // untilDone repeats do while its answer is unclear, until ctx ends: for what an
 // attempt cannot go on without.
-func untilDone(ctx context.Context, do func() error) error {
+func untilDone(ctx context.Context, do func() error) error { return repeat(ctx, unclear, do) }
+
+// repeat does it again, ever less often, as long as its answer asks for that
+// and ctx has not ended.
+func repeat(ctx context.Context, again func(error) bool, do func() error) error {
 	for wait := 5 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		err := do()
-		if !unclear(err) {
+		if !again(err) {
 			return err
 		}
 		select {
@@ -40,6 +45,14 @@ func untilDone(ctx context.Context, do func() error) error {
 		case <-ctx.Done():
 			return err
 		}
+	}
+}
+
+// except asks for another try after every error but those named: for a write
+// of which nothing else may follow before its answer is known (F7).
+func except(known ...error) func(error) bool {
+	return func(err error) bool {
+		return err != nil && !slices.ContainsFunc(known, func(k error) bool { return errors.Is(err, k) })
 	}
 }
 

@@ -91,6 +91,16 @@ func (r *rig) restart(def *agent.Definition, steps ...modeltest.Step) {
 	r.assemble()
 }
 
+// attemptUntil starts an attempt and returns when die is closed, with the attempt
+// still at work: its journal is about to be closed under it. The channel it
+// gives is closed when the attempt is over.
+func (r *rig) attemptUntil(die <-chan struct{}) (gone <-chan struct{}) {
+	over, dying := make(chan struct{}), r.attempt
+	go func() { defer close(over); _, _ = dying.Attempt(bg, r.lane) }()
+	<-die
+	return over
+}
+
 func (r *rig) submit(input string) string {
 	r.t.Helper()
 	receipt, err := r.admitter.Submit(context.Background(), engine.SubmitRequest{Tenant: "t", Principal: "kim", Agent: r.def.Name(),

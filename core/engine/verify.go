@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/layover-run/layover/core"
@@ -134,8 +135,12 @@ func (a *Admitter) checkLedger(ctx context.Context, lane journal.Lane, s *core.S
 		row, err := a.cfg.Journal.Submission(ctx, lane.Tenant, o.Run)
 		last := i == len(settled)-1
 		switch {
-		case err != nil:
+		case errors.Is(err, journal.ErrNotFound):
 			bad = append(bad, fmt.Sprintf("submission %s settled but has no row", o.Run))
+		case damaged(err):
+			bad = append(bad, fmt.Sprintf("the row of submission %s cannot be read: %v", o.Run, err))
+		case err != nil: // the store did not answer: nothing is known of the row
+			return nil, err
 		case row.Outcome == nil && !(last && head.Settled < s.Terminal):
 			bad = append(bad, fmt.Sprintf("submission %s settled as %s but its row does not say so", o.Run, o.Status))
 		case row.Outcome != nil && row.Outcome.Status != o.Status:

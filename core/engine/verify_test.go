@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"strings"
 	"testing"
@@ -129,6 +130,22 @@ func TestVerifyLedger(t *testing.T) {
 			r.services(lost{&hooked{Journal: r.journal}, func(string) bool { n++; return n == 1 }}, nil)
 			mustVerify(t, r, "has no row")
 		})
+	})
+}
+
+// A store that does not answer is an error, not a finding.
+func TestVerifyNeedsAnAnswer(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t, define(t, agent.Policy{}), modeltest.Text("1"), modeltest.Text("2"))
+		settledTwice(r)
+		r.services(&hooked{Journal: r.journal, row: func(string, *journal.Submission) error { return errReset }}, nil)
+		if v, err := r.admitter.Verify(bg, r.lane); !errors.Is(err, errReset) || len(v.Violations) > 0 {
+			t.Errorf("%v, violations %q", err, v.Violations)
+		}
+		r.services(&hooked{Journal: r.journal, row: func(string, *journal.Submission) error { return record.ErrCorrupt }}, nil)
+		if v, err := r.admitter.Verify(bg, r.lane); err != nil || len(v.Violations) != 2 {
+			t.Errorf("%v, violations %q", err, v.Violations)
+		}
 	})
 }
 
