@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"mime"
 	"net/http"
 	"reflect"
@@ -147,7 +148,7 @@ func readInto(w http.ResponseWriter, r *http.Request, op string, dst any) error 
 		return refuse(engine.KindInvalid, op, "send one JSON object", "the body is not a JSON object")
 	}
 	known := fieldNames(dst)
-	for name := range fields {
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		if !slices.Contains(known, name) {
 			return refuse(engine.KindInvalid, op, "the fields are: "+strings.Join(known, ", "), "unknown field %q", name)
 		}

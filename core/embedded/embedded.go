@@ -44,7 +44,7 @@ type Config struct {
 	// parked run holds no place.
 	Concurrency int
 	// AttemptTimeout is how long one attempt lives before it yields to the
-	// next. Defaults to 15 minutes; a tool's timeout has to fit into it with 10
+	// next. Defaults to 15 minutes; a tool's timeout has to fit into it with 15
 	// seconds to spare.
 	AttemptTimeout time.Duration
 	// Sweep is how often due lanes are looked for. Defaults to 1 s.

@@ -157,8 +157,7 @@ func scalar(k reflect.Kind) object {
 
 // nullable lets a schema accept null too.
 func nullable(s object) object {
-	switch kind := s["type"].(type) {
-	case string:
+	if kind, ok := s["type"].(string); ok {
 		s["type"] = []any{"null", kind}
 		if values, ok := s["enum"].([]any); ok {
 			s["enum"] = append(values, nil)
