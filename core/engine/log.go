@@ -149,7 +149,7 @@ func (j job) resolve(ctx context.Context, v record.Value) (record.Value, error) 
 		return v, nil
 	}
 	body, err := j.a.payload(ctx, *v.Aside)
-	if err != nil && !errors.Is(err, record.ErrCorrupt) && !errors.Is(err, journal.ErrNotFound) {
+	if err != nil && !gone(err) {
 		panic(storeAway{err})
 	}
 	return record.Value{Inline: body}, err
