@@ -173,12 +173,18 @@ func TestBench(t *testing.T) {
 		figure(name, float64(total)/wall.Seconds(), "runs/s")
 		figure(name+", CPU", (cpuTime(t)-cpu).Seconds()/float64(total)*1000, "s per 1000 runs")
 		figure(name+", writes", float64(rt.Writes()-before)/float64(total), "per run")
+		figure(name+", peak RSS so far", peakRSS(t), "MB")
 	}
+}
+
+// peakRSS is the most memory this process has held, in MB.
+func peakRSS(t *testing.T) float64 {
+	t.Helper()
 	var usage syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
 		t.Fatal(err)
 	}
-	figure("peak RSS", float64(usage.Maxrss)/1024, "MB")
+	return float64(usage.Maxrss) / 1024
 }
 
 // fsyncs is what this disk takes, in the middle of n, to make 4 KiB durable:

@@ -49,7 +49,7 @@ type options struct {
 }
 
 // WithCache bounds the memory for lane heads and recent rows, in bytes.
-// Defaults to 16 MiB; zero keeps nothing.
+// Defaults to 8 MiB; zero keeps nothing.
 func WithCache(bytes int) Option { return func(o *options) { o.cacheBytes = bytes } }
 
 // WithReaders sets the number of connections that read. Defaults to 4.
@@ -60,7 +60,7 @@ func WithReaders(n int) Option { return func(o *options) { o.readers = n } }
 // journal.ErrNewer: a newer build wrote it; nothing was changed.
 // record.ErrCorrupt: its file is damaged.
 func Open(dir string, opts ...Option) (*Journal, error) {
-	o := options{cacheBytes: 16 << 20, readers: 4}
+	o := options{cacheBytes: 8 << 20, readers: 4}
 	for _, opt := range opts {
 		opt(&o)
 	}

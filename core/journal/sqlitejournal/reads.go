@@ -20,7 +20,7 @@ type reader struct {
 }
 
 func openReader(path string) (*reader, error) {
-	c, err := openConn(path, false, "busy_timeout=5000", "query_only=1", "cache_size=-8192")
+	c, err := openConn(path, false, "busy_timeout=5000", "query_only=1", "cache_size=-2048")
 	if err != nil {
 		return nil, err
 	}

@@ -82,7 +82,7 @@ type writer struct {
 
 func openWriter(j *Journal, path string) (*writer, error) {
 	c, err := openConn(path, false, "busy_timeout=5000", "journal_mode=WAL", "synchronous=FULL",
-		"cache_size=-32768", "wal_autocheckpoint=4000", "journal_size_limit=67108864")
+		"cache_size=-8192", "wal_autocheckpoint=4000", "journal_size_limit=67108864")
 	if err != nil {
 		return nil, err
 	}
