@@ -22,6 +22,11 @@ check: ## format, vet, staticcheck, import and purity rules
 race: ## every test under the race detector
 	$(GO) test -race ./...
 
+.PHONY: peers
+peers: ## install DynamoDB and SQS peers (node, npm) and run the tests that need them
+	cd localstack/peers && npm ci --ignore-scripts --no-audit --no-fund
+	LAYOVER_PEERS=1 $(GO) test -count=1 $(patsubst %,./%/...,$(wildcard ddbjournal functions localstack))
+
 .PHONY: fuzz
 fuzz: ## each fuzz target for a short while (FUZZTIME=10s)
 	$(GO) test ./core/record -run '^$$' -fuzz FuzzCanonical -fuzztime $(or $(FUZZTIME),10s)

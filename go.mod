@@ -2,6 +2,9 @@ module github.com/layover-run/layover
 
 go 1.26.0
 
+// npm's modules are no place for ./... to look.
+ignore ./localstack/peers/node_modules
+
 require (
 	github.com/aws/aws-lambda-go v1.55.1
 	github.com/google/go-cmp v0.7.0

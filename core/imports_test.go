@@ -38,6 +38,7 @@ var mayImport = map[string][]string{
 	"core/queue/memqueue":        {"core/queue"},
 	"examples/refund":            {"core/agent", "core/tool"},
 	"examples/triage":            {"core/agent", "core/tool"},
+	"localstack/peers":           {},
 }
 
 // onlyIn bounds where a dependency may appear.
