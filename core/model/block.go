@@ -14,6 +14,7 @@ const (
 	textBlock      blockKind = "text"
 	reasoningBlock blockKind = "reasoning"
 	callBlock      blockKind = "tool call"
+	resultBlock    blockKind = "provider result"
 )
 
 // block collects the deltas of one index.
@@ -25,6 +26,11 @@ type block struct {
 	opaque []byte
 	id     string
 	tool   string
+
+	provider bool          // executed by the provider
+	answered bool          // a call with its provider's result
+	result   *record.Value // of a result block
+	failed   bool
 }
 
 // part is the finished block; nil for a block without any content.
@@ -43,7 +49,19 @@ func (b *block) part(provider string) (record.Part, error) {
 			return nil, &Error{Class: Protocol, Err: err,
 				Message: fmt.Sprintf("the arguments of call %q are not valid JSON: %s", b.id, reason(err))}
 		}
-		return record.ToolCallPart{ID: b.id, Tool: b.tool, Args: args}, nil
+		if !b.provider {
+			return record.ToolCallPart{ID: b.id, Tool: b.tool, Args: args}, nil
+		}
+		if !b.answered {
+			return nil, protocol("call %q, executed by the provider, has no result", b.id)
+		}
+		return record.ToolCallPart{ID: b.id, Tool: b.tool, Args: args, ProviderExecuted: true, Provider: provider}, nil
+	case resultBlock:
+		part := record.ToolResultPart{Call: b.id, Tool: b.tool, Result: *b.result, Failed: b.failed, ProviderExecuted: true, Provider: provider}
+		if len(b.opaque) > 0 {
+			part.Opaque = record.BytesValue(b.opaque)
+		}
+		return part, nil
 	case reasoningBlock:
 		if text == "" && len(b.opaque) == 0 {
 			return nil, nil

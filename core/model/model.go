@@ -30,6 +30,8 @@ type Named interface {
 type Request struct {
 	Messages []record.Message
 	Tools    []Tool
+	// ProviderTools are the tools the provider may execute itself.
+	ProviderTools []ProviderTool `json:",omitempty"`
 	// Choice says whether tools may be called.
 	Choice Choice
 	// Output is the JSON Schema of the final answer; nil means free text.
@@ -45,6 +47,18 @@ type Tool struct {
 	Schema      json.RawMessage // JSON Schema of the arguments, canonical
 }
 
+// ProviderTool enables one tool that the provider executes itself, such as a
+// web search. What it may do, how it recovers and how far it is trusted is
+// between the author and the provider: no handler, approval or authorization of
+// ours takes part (PEX-05).
+type ProviderTool struct {
+	// Name is what the provider calls the tool in its responses.
+	Name string
+	// Config is the provider's own declaration of the tool, as JSON; the adapter
+	// knows its form. It is part of the definition's digest.
+	Config json.RawMessage
+}
+
 // Choice constrains tool use.
 type Choice string
 
@@ -55,7 +69,8 @@ const (
 )
 
 // Part is one piece of a streamed response: Start, TextDelta, ReasoningDelta,
-// ReasoningEnd, ToolCallStart, ToolArgsDelta, ToolCallEnd, UsageReport, Finish.
+// ReasoningEnd, ToolCallStart, ToolArgsDelta, ToolCallEnd, ProviderToolResult,
+// UsageReport, Finish.
 // Parts are passed by value.
 type Part interface{ part() }
 
@@ -84,6 +99,9 @@ type ReasoningEnd struct {
 type ToolCallStart struct {
 	Index    int
 	ID, Tool string
+	// ProviderExecuted says that the provider runs this call itself: its
+	// ProviderToolResult follows in the same response.
+	ProviderExecuted bool
 }
 
 // ToolArgsDelta appends raw argument text to the open call of block Index.
@@ -96,6 +114,20 @@ type ToolArgsDelta struct {
 // value; for a call without parameters a ToolArgsDelta sends {} before.
 type ToolCallEnd struct{ Index int }
 
+// ProviderToolResult is block Index: the complete result of a call that the
+// provider executed, declared before it in the same response. It stays part of
+// the assistant's message and goes back to the same provider.
+type ProviderToolResult struct {
+	Index int
+	Call  string
+	// Result is what the provider sent, as one JSON value.
+	Result json.RawMessage
+	// Opaque is what the provider needs back byte for byte, if Result is not
+	// enough for that.
+	Opaque []byte
+	Failed bool
+}
+
 // UsageReport is the cumulative usage so far; the last one counts.
 type UsageReport struct{ Usage record.Usage }
 
@@ -106,15 +138,16 @@ type Finish struct {
 	Repairs []record.Repair
 }
 
-func (Start) part()          {}
-func (TextDelta) part()      {}
-func (ReasoningDelta) part() {}
-func (ReasoningEnd) part()   {}
-func (ToolCallStart) part()  {}
-func (ToolArgsDelta) part()  {}
-func (ToolCallEnd) part()    {}
-func (UsageReport) part()    {}
-func (Finish) part()         {}
+func (Start) part()              {}
+func (TextDelta) part()          {}
+func (ReasoningDelta) part()     {}
+func (ReasoningEnd) part()       {}
+func (ToolCallStart) part()      {}
+func (ToolArgsDelta) part()      {}
+func (ToolCallEnd) part()        {}
+func (ProviderToolResult) part() {}
+func (UsageReport) part()        {}
+func (Finish) part()             {}
 
 // StopReason is the closed set of normalised reasons (D-19).
 type StopReason string

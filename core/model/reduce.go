@@ -42,7 +42,7 @@ type Reducer struct {
 	started  bool
 	finished bool
 	blocks   []*block
-	callIDs  map[string]bool
+	calls    map[string]*block // by call id
 	usage    record.Usage
 	response Response
 }
@@ -54,7 +54,7 @@ func NewReducer(limits Limits) *Reducer {
 			MaxParts: tighten(limits.MaxParts, DefaultMaxParts),
 			MaxBytes: tighten(limits.MaxBytes, DefaultMaxBytes),
 		},
-		callIDs: map[string]bool{},
+		calls: map[string]*block{},
 	}
 }
 
@@ -119,6 +119,8 @@ func (r *Reducer) add(p Part) error {
 		return r.delta(p.Index, callBlock, p.JSON)
 	case ToolCallEnd:
 		return r.endCall(p)
+	case ProviderToolResult:
+		return r.providerResult(p)
 	case UsageReport:
 		return r.report(p.Usage)
 	case Finish:
@@ -131,7 +133,8 @@ func (r *Reducer) add(p Part) error {
 // the method of parts too.
 func isPointer(p Part) bool {
 	switch p.(type) {
-	case *Start, *TextDelta, *ReasoningDelta, *ReasoningEnd, *ToolCallStart, *ToolArgsDelta, *ToolCallEnd, *UsageReport, *Finish:
+	case *Start, *TextDelta, *ReasoningDelta, *ReasoningEnd, *ToolCallStart, *ToolArgsDelta, *ToolCallEnd, *ProviderToolResult,
+		*UsageReport, *Finish:
 		return true
 	}
 	return false
@@ -204,12 +207,41 @@ func (r *Reducer) startCall(p ToolCallStart) error {
 		return protocol("a tool call id that is empty, over %d bytes or not printable", MaxName)
 	case !graphic(p.Tool):
 		return protocol("a tool name that is empty, over %d bytes or not printable", MaxName)
-	case r.callIDs[p.ID]:
+	case r.calls[p.ID] != nil:
 		return protocol("tool call id %q is used twice", p.ID)
 	}
-	r.callIDs[p.ID] = true
-	b.id, b.tool = p.ID, p.Tool
+	r.calls[p.ID] = b
+	b.id, b.tool, b.provider = p.ID, p.Tool, p.ProviderExecuted
 	return r.grow(len(p.ID) + len(p.Tool))
+}
+
+// providerResult takes the result of a call the provider executed: one for each
+// such call, after it, and none for a call that is ours to run.
+func (r *Reducer) providerResult(p ProviderToolResult) error {
+	b, err := r.open(p.Index, resultBlock, true)
+	if err != nil {
+		return err
+	}
+	call := r.calls[p.Call]
+	switch {
+	case call == nil:
+		return protocol("a provider's result for call %.40q, which this response does not declare", p.Call)
+	case !call.provider:
+		return protocol("a provider's result for call %q, which the provider does not execute", p.Call)
+	case call.answered:
+		return protocol("two results for call %q", p.Call)
+	}
+	if err := r.grow(len(p.Result) + len(p.Opaque)); err != nil {
+		return err
+	}
+	result, err := record.JSONValue(p.Result)
+	if err != nil {
+		return &Error{Class: Protocol, Err: err, Message: fmt.Sprintf("the provider's result of call %q is not valid JSON: %s", p.Call, reason(err))}
+	}
+	call.answered = true
+	b.closed, b.id, b.tool, b.failed = true, call.id, call.tool, p.Failed
+	b.result, b.opaque = &result, append([]byte(nil), p.Opaque...)
+	return nil
 }
 
 func (r *Reducer) endCall(p ToolCallEnd) error {
@@ -290,7 +322,12 @@ func (r *Reducer) finish(p Finish) error {
 	if err := r.grow(size); err != nil {
 		return err
 	}
-	calls := len(r.callIDs)
+	calls, ours := len(r.calls), 0
+	for _, b := range r.blocks {
+		if b.kind == callBlock && !b.provider {
+			ours++
+		}
+	}
 	switch p.Reason {
 	case Length, ContentFilter, StopError, Other:
 		if calls > 0 {
@@ -298,8 +335,8 @@ func (r *Reducer) finish(p Finish) error {
 				Message: fmt.Sprintf("cut off by %s: no tool of this response may run", p.Reason)}
 		}
 	case Stop:
-		if calls > 0 {
-			return protocol("%d tool calls with the stop reason %q", calls, p.Reason)
+		if ours > 0 {
+			return protocol("%d tool calls with the stop reason %q", ours, p.Reason)
 		}
 	case ToolCalls:
 		if calls == 0 {

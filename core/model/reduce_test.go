@@ -272,7 +272,7 @@ func TestReduceNothingAfterCompletion(t *testing.T) {
 	late := map[string]model.Part{
 		"text": text(1, "y"), "reasoning": model.ReasoningDelta{Index: 1, Text: "y"}, "reasoning end": model.ReasoningEnd{Index: 1},
 		"call": model.ToolCallStart{Index: 1, ID: "a", Tool: "t"}, "arguments": model.ToolArgsDelta{Index: 1},
-		"call end": model.ToolCallEnd{Index: 1}, "usage": usage(1, 0, 0, 1, 0), "start": start, "completion": stop,
+		"call end": model.ToolCallEnd{Index: 1}, "provider result": found(1, "a"), "usage": usage(1, 0, 0, 1, 0), "start": start, "completion": stop,
 	}
 	table := refusals{}
 	for name, p := range late {
@@ -298,6 +298,68 @@ func TestReduceNeverRepairs(t *testing.T) {
 	}
 	if args := string(got.Message.Calls()[0].Args.Inline); args != "null" {
 		t.Errorf("null became %s", args)
+	}
+}
+
+// searched is a call the provider executed, in blocks i and i+1.
+func searched(i int, id string) script {
+	return parts(model.ToolCallStart{Index: i, ID: id, Tool: "web_search", ProviderExecuted: true},
+		model.ToolArgsDelta{Index: i, JSON: `{"q":"x"}`}, model.ToolCallEnd{Index: i}, found(i+1, id))
+}
+
+func found(i int, id string) model.Part {
+	return model.ProviderToolResult{Index: i, Call: id, Result: json.RawMessage(`{"url": "u"}`), Opaque: []byte{0, 0xff}}
+}
+
+// conformance: PEX-01, PEX-06
+func TestReduceKeepsProviderExecutedPartsMarkedAndInPlace(t *testing.T) {
+	got, err := reduce(parts(start, text(0, "let me look"), searched(1, "s1"), text(3, "found"), stop), model.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := record.Parts{
+		record.TextPart{Text: record.TextValue("let me look")},
+		record.ToolCallPart{ID: "s1", Tool: "web_search", Args: record.Value{Inline: json.RawMessage(`{"q":"x"}`)}, ProviderExecuted: true, Provider: "p"},
+		record.ToolResultPart{Call: "s1", Tool: "web_search", Result: record.Value{Inline: json.RawMessage(`{"url":"u"}`)},
+			ProviderExecuted: true, Provider: "p", Opaque: record.BytesValue([]byte{0, 0xff})},
+		record.TextPart{Text: record.TextValue("found")},
+	}
+	if diff := cmp.Diff(want, got.Message.Parts); diff != "" {
+		t.Error(diff)
+	}
+	if _, err := reduce(parts(start, searched(0, "s1"), called), model.Limits{}); err != nil {
+		t.Errorf("the provider asks for another turn after its own call: %v", err)
+	}
+}
+
+func TestReduceProviderExecutedPartsArePaired(t *testing.T) {
+	open := script{model.ToolCallStart{Index: 0, ID: "s1", Tool: "web_search", ProviderExecuted: true},
+		model.ToolArgsDelta{Index: 0, JSON: `{}`}, model.ToolCallEnd{Index: 0}}
+	refusals{
+		"no result":          {parts(start, open, text(1, "x"), stop), "has no result"},
+		"two results":        {parts(start, searched(0, "s1"), found(2, "s1"), text(3, "x"), stop), "two results"},
+		"result of nothing":  {parts(start, found(0, "s1"), text(1, "x"), stop), "does not declare"},
+		"result of our call": {parts(start, call(0, "a", `{}`), found(1, "a"), called), "which the provider does not execute"},
+		"result inside call": {parts(start, open[:2], found(1, "s1"), text(2, "x"), stop), "before the arguments"},
+		"index again":        {parts(start, open, found(0, "s1"), text(2, "x"), stop), "used twice"},
+		"text in a result":   {parts(start, searched(0, "s1"), text(1, "x"), stop), "in provider result block"},
+		"not JSON": {parts(start, open, model.ProviderToolResult{Index: 1, Call: "s1", Result: json.RawMessage(`[1`)}, text(2, "x"), stop),
+			"not valid JSON: malformed"},
+		"no text with stop": {parts(start, searched(0, "s1"), stop), "empty answer"},
+		"same id as ours":   {parts(start, searched(0, "s1"), call(2, "s1", `{}`), called), "used twice"},
+	}.run(t)
+}
+
+// conformance: PEX-07
+func TestReduceMixedCallsNeedAToolFinish(t *testing.T) {
+	mixed := parts(start, searched(0, "s1"), call(2, "a", `{}`))
+	refusals{"stop": {parts(mixed, text(3, "x"), stop), "1 tool calls with the stop reason"}}.run(t)
+	got, err := reduce(parts(mixed, called), model.Limits{})
+	if err != nil || len(got.Message.Calls()) != 2 {
+		t.Errorf("with a tool finish: %v, %v", got.Message, err)
+	}
+	if _, err := reduce(parts(start, searched(0, "s1"), model.Finish{Reason: model.Length}), model.Limits{}); !errors.Is(err, model.ErrTruncated) {
+		t.Errorf("cut off: %v", err)
 	}
 }
 

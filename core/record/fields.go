@@ -321,6 +321,7 @@ func (p *ReasoningPart) fields(c *coder) {
 func (p *ToolCallPart) fields(c *coder) {
 	value(c, "args", &p.Args, false)
 	text(c, "id", &p.ID, false)
+	text(c, "provider", &p.Provider, true)
 	flag(c, "providerExecuted", &p.ProviderExecuted, true)
 	text(c, "tool", &p.Tool, false)
 }
@@ -328,9 +329,16 @@ func (p *ToolCallPart) fields(c *coder) {
 func (p *ToolResultPart) fields(c *coder) {
 	text(c, "call", &p.Call, false)
 	flag(c, "failed", &p.Failed, true)
+	value(c, "opaque", &p.Opaque, true)
+	text(c, "provider", &p.Provider, true)
 	flag(c, "providerExecuted", &p.ProviderExecuted, true)
 	value(c, "result", &p.Result, false)
 	text(c, "tool", &p.Tool, false)
+	if c.checks() {
+		if _, err := p.Opaque.Bytes(); err != nil {
+			c.fail(err)
+		}
+	}
 }
 
 func (p *MediaPart) fields(c *coder) {

@@ -43,6 +43,8 @@ type ToolCallPart struct {
 	Tool             string `json:"tool"`
 	Args             Value  `json:"args"`
 	ProviderExecuted bool   `json:"providerExecuted,omitempty"`
+	// Provider names who executed the call, if the provider did.
+	Provider string `json:"provider,omitempty"`
 }
 
 // ToolResultPart answers one call.
@@ -52,6 +54,10 @@ type ToolResultPart struct {
 	Result           Value  `json:"result"`
 	Failed           bool   `json:"failed,omitempty"`
 	ProviderExecuted bool   `json:"providerExecuted,omitempty"`
+	// Provider names who executed the call, if the provider did. Opaque carries
+	// what it needs back untouched.
+	Provider string `json:"provider,omitempty"`
+	Opaque   Value  `json:"opaque,omitzero"` // a JSON string: the bytes in base64
 }
 
 // MediaPart is an image or a file, always stored aside.

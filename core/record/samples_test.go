@@ -73,6 +73,12 @@ func samples() []sample {
 			},
 			Repairs: []record.Repair{{Name: "empty-args", Raw: "{"}, {Name: "other"}},
 		}},
+		{"responseRecorded.provider", record.ResponseRecorded{Turn: 1, Stop: "stop", Provider: "demo", Model: "demo-1",
+			Message: record.Message{Role: record.Assistant, Parts: record.Parts{
+				record.ToolCallPart{ID: "c1", Tool: "web_search", Args: input, ProviderExecuted: true, Provider: "demo"},
+				record.ToolResultPart{Call: "c1", Tool: "web_search", Result: aside, ProviderExecuted: true, Provider: "demo", Opaque: record.BytesValue([]byte{0, 0xff})},
+				record.TextPart{Text: record.TextValue("found")},
+			}}}},
 		{"responseRecorded.min", record.ResponseRecorded{Turn: 1, Stop: "stop", Provider: "demo", Model: "demo-1", Message: record.TextMessage(record.Assistant, "done")}},
 		{"responseRecorded.zeros", record.ResponseRecorded{Turn: 2, Stop: "stop", Provider: "demo", Model: "demo-1",
 			Message: record.Message{Role: record.Assistant, Parts: record.Parts{}}, Usage: record.Usage{InputTokens: n(0), OutputTokens: n(0)}}},
