@@ -36,6 +36,8 @@ var mayImport = map[string][]string{
 	"core/journal/sqlitejournal": {"core/failpoint", "core/journal", "core/record"},
 	"core/journal/journaltest":   {"core/journal", "core/record"},
 	"core/queue/memqueue":        {"core/queue"},
+	"docs/snippets":              {},
+	"docs/snippets/agent":        {"core/agent", "core/cli", "core/tool"},
 	"docs/spec":                  {},
 	"examples/refund":            {"core/agent", "core/tool"},
 	"examples/triage":            {"core/agent", "core/tool"},
