@@ -1,11 +1,16 @@
 // Package memjournal is the journal port in memory: for ephemeral runs and for
 // tests. One mutex, plain maps, nothing clever; what it does is the reference
 // for what other adapters must do.
+//
+// An operation of several items is a value with a Step method that reads or
+// conditionally writes one item. The port's methods take the steps one after
+// another and let go of the mutex between them; a test may take them one at a
+// time, lose the answer of any, or stop after any.
 package memjournal
 
 import (
-	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 
@@ -19,8 +24,10 @@ import (
 type Journal struct {
 	s      *store
 	boot   string
-	closed bool // guarded by s.mu
+	closed bool  // guarded by s.mu
+	away   error // guarded by s.mu
 	fault  func(op string, after bool) error
+	items  func(Write) error
 }
 
 var _ journal.Journal = (*Journal)(nil)
@@ -66,17 +73,6 @@ func (j *Journal) Writes() int64 {
 	return j.s.writes
 }
 
-// SetFault installs f, which is asked before every write (nothing has happened
-// yet) and after every write that succeeded. An error it returns becomes the
-// operation's error: after the write that is a lost answer. The operations are
-// admit, signal, claim, append, park, finish and payload. f may be called
-// from several goroutines; nil removes it.
-func (j *Journal) SetFault(f func(op string, after bool) error) {
-	j.s.mu.Lock()
-	defer j.s.mu.Unlock()
-	j.fault = f
-}
-
 // Restart is the death of the process and the start of the next: it returns a
 // journal over the same data with a fresh boot id, and no fault. The old one
 // answers journal.ErrClosed from now on.
@@ -85,6 +81,21 @@ func (j *Journal) Restart() *Journal {
 	defer j.s.mu.Unlock()
 	j.close()
 	return &Journal{boot: newBoot(), s: j.s}
+}
+
+// Clone returns an independent copy of the journal as it is now, with the same
+// boot id. Faults, watchers and the store's absence are not copied.
+func (j *Journal) Clone() *Journal {
+	j.s.mu.Lock()
+	defer j.s.mu.Unlock()
+	s := &store{writes: j.s.writes, lanes: make(map[journal.Lane]*lane, len(j.s.lanes)), subs: maps.Clone(j.s.subs),
+		payloads: maps.Clone(j.s.payloads), watched: make(map[journal.Lane]chan struct{})}
+	for name, l := range j.s.lanes {
+		// Slots never change once written: the copies share them, clipped, so
+		// that the next slot of one is not the next slot of the other.
+		s.lanes[name] = &lane{head: l.head, inbox: slices.Clip(l.inbox), log: slices.Clip(l.log)}
+	}
+	return &Journal{boot: j.boot, closed: j.closed, s: s}
 }
 
 // Close makes every later operation answer journal.ErrClosed.
@@ -100,42 +111,6 @@ func (j *Journal) close() {
 	for lane := range j.s.watched {
 		j.s.wake(lane)
 	}
-}
-
-// write runs one operation that writes, with its faults.
-func (j *Journal) write(ctx context.Context, op string, lane journal.Lane, f func(*store) error) error {
-	err := j.inject(op, false)
-	if err == nil {
-		err = j.locked(ctx, f)
-	}
-	if err == nil {
-		err = j.inject(op, true)
-	}
-	return failed(op, lane, err)
-}
-
-// inject asks the fault, outside the lock.
-func (j *Journal) inject(op string, after bool) error {
-	j.s.mu.Lock()
-	f := j.fault
-	j.s.mu.Unlock()
-	if f == nil {
-		return nil
-	}
-	return f(op, after)
-}
-
-// locked runs f on the data of an open journal.
-func (j *Journal) locked(ctx context.Context, f func(*store) error) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	j.s.mu.Lock()
-	defer j.s.mu.Unlock()
-	if j.closed {
-		return journal.ErrClosed
-	}
-	return f(j.s)
 }
 
 func failed(op string, lane journal.Lane, err error) error {
@@ -157,22 +132,6 @@ func (s *store) lane(name journal.Lane) *lane {
 }
 
 func (s *store) keep(l *lane) { s.lanes[l.head.Lane] = l }
-
-// putHead writes a lane's head and wakes whoever watches.
-func (s *store) putHead(l *lane, h journal.Head) {
-	l.head = h
-	s.keep(l)
-	s.writes++
-	s.wake(h.Lane)
-}
-
-func (s *store) putEntry(l *lane, e journal.Entry) uint64 {
-	e.Slot = uint64(len(l.inbox)) + 1
-	l.inbox = append(l.inbox, e)
-	s.keep(l)
-	s.writes++
-	return e.Slot
-}
 
 // next is closed at the lane's next change.
 func (s *store) next(lane journal.Lane) <-chan struct{} {

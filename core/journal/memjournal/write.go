@@ -2,6 +2,7 @@ package memjournal
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -16,116 +17,37 @@ var (
 	errNoDue   = errors.New("a lane that is not idle must have a due time")
 )
 
-// Admit implements journal.Journal. The entry's key and ref are the
-// submission's ID.
-func (j *Journal) Admit(ctx context.Context, sub journal.Submission, now time.Time, grace time.Duration) (a journal.Admission, err error) {
-	err = j.write(ctx, "admit", sub.Lane, func(s *store) error {
-		name := key{sub.Lane.Tenant, sub.ID}
-		if known, found := s.subs[name]; found {
-			if known.Digest != sub.Digest {
-				return fmt.Errorf("%w: submission %s", journal.ErrConflict, sub.ID)
-			}
-			a = journal.Admission{Submission: cloneSubmission(known), Duplicate: true}
-			return nil
-		}
-		l := s.lane(sub.Lane)
-		stored := newSubmission(sub, now, uint64(len(l.inbox)))
-		s.subs[name] = stored
-		s.writes++
-		s.putEntry(l, journal.Entry{
-			Kind: journal.EntrySubmit, Key: sub.ID, Digest: sub.Digest, Ref: sub.ID, By: sub.Principal, At: record.Time(now),
-		})
-		s.putHead(l, bumped(l.head, now.Add(grace)))
-		a = journal.Admission{Submission: cloneSubmission(stored)}
-		return nil
-	})
-	if err != nil {
-		return journal.Admission{}, err
-	}
-	return a, nil
+// single is an operation of one item.
+type single struct {
+	op    string
+	what  Item
+	write func(*store) (bool, error)
 }
 
-func newSubmission(sub journal.Submission, now time.Time, tail uint64) journal.Submission {
-	if sub.AdmittedAt.IsZero() {
-		sub.AdmittedAt = now
-	}
-	sub.AdmittedAt = record.Time(sub.AdmittedAt)
-	sub.Tail, sub.Outcome, sub.SettledAt = tail, nil, time.Time{}
-	return cloneSubmission(sub)
-}
-
-// bumped is the head after an inbox write: work waits, and the lane is looked
-// at by due at the latest. A running owner sees the version move.
-func bumped(h journal.Head, due time.Time) journal.Head {
-	due = record.Time(due)
-	h.Version++
-	switch {
-	case h.State == journal.Idle, h.State == journal.Parked:
-		h.State, h.Due = journal.Ready, due
-	case h.State == journal.Ready && due.Before(h.Due):
-		h.Due = due
-	}
-	return h
-}
-
-// Signal implements journal.Journal.
-func (j *Journal) Signal(ctx context.Context, lane journal.Lane, e journal.Entry, after uint64, now time.Time, grace time.Duration) (out journal.Signalled, err error) {
-	err = j.write(ctx, "signal", lane, func(s *store) error {
-		if len(e.Body) > journal.EntryLimit {
-			return fmt.Errorf("%w: entry of %d bytes, limit %d", record.ErrTooLarge, len(e.Body), journal.EntryLimit)
-		}
-		l := s.lane(lane)
-		for _, first := range above(l.inbox, after) {
-			switch {
-			case first.Key != e.Key:
-			case first.Digest != e.Digest:
-				return &journal.ConflictError{First: cloneEntry(first)}
-			default:
-				out = journal.Signalled{Slot: first.Slot, Duplicate: true}
-				return nil
-			}
-		}
-		e = cloneEntry(e)
-		if e.At.IsZero() {
-			e.At = now
-		}
-		e.At = record.Time(e.At)
-		out = journal.Signalled{Slot: s.putEntry(l, e)}
-		s.putHead(l, bumped(l.head, now.Add(grace)))
-		return nil
-	})
-	if err != nil {
-		return journal.Signalled{}, err
-	}
-	return out, nil
-}
-
-// above is the part of a gapless slot list, counted from 1, above a slot.
-func above[T any](list []T, slot uint64) []T {
-	return list[min(slot, uint64(len(list))):]
-}
+// Step implements operation.
+func (o single) Step(j *Journal) (bool, error) { return true, j.item(o.op, o.what, o.write) }
 
 // Claim implements journal.Journal.
 func (j *Journal) Claim(ctx context.Context, r journal.ClaimRequest) (h journal.Head, err error) {
-	err = j.write(ctx, "claim", r.Lane, func(s *store) error {
+	err = j.run(ctx, "claim", r.Lane, single{"claim", Head, func(s *store) (bool, error) {
 		if r.Lease.IsZero() {
-			return errNoLease
+			return false, errNoLease
 		}
 		l := s.lane(r.Lane)
 		h = l.head
 		if h.State == journal.Running && h.Owner == r.Owner {
 			// An owner id claims once, so this is its own claim, answered again.
-			return nil
+			return false, nil
 		}
 		if !j.claimable(h, record.Time(r.Now)) {
-			return journal.ErrNotClaimable
+			return false, journal.ErrNotClaimable
 		}
 		h.Epoch++
 		h.Owner, h.Boot, h.State = r.Owner, r.Boot, journal.Running
 		h.Lease, h.Due = record.Time(r.Lease), record.Time(r.Lease)
 		s.putHead(l, h)
-		return nil
-	})
+		return true, nil
+	}})
 	if err != nil {
 		return journal.Head{}, err
 	}
@@ -151,43 +73,42 @@ func (j *Journal) lost(h journal.Head) bool {
 
 // Append implements journal.Journal.
 func (j *Journal) Append(ctx context.Context, lane journal.Lane, b record.Sealed) error {
-	return j.write(ctx, "append", lane, func(s *store) error {
+	return j.run(ctx, "append", lane, single{"append", Batch, func(s *store) (bool, error) {
 		l := s.lane(lane)
 		last := uint64(len(l.log))
 		if b.Slot == 0 || b.Slot > last+1 {
-			return fmt.Errorf("slot %d leaves a gap: the last one is %d", b.Slot, last)
+			return false, fmt.Errorf("slot %d leaves a gap: the last one is %d", b.Slot, last)
 		}
 		if b.Slot <= last {
 			if occupant := l.log[b.Slot-1]; occupant.ID != b.ID || occupant.Digest != b.Digest {
-				return &journal.TakenError{Occupant: cloneBatch(occupant)}
+				return false, &journal.TakenError{Occupant: cloneBatch(occupant)}
 			}
-			return nil
+			return false, nil
 		}
 		l.log = append(l.log, cloneBatch(b))
 		s.keep(l)
-		s.writes++
-		return nil
-	})
+		return true, nil
+	}})
 }
 
 // Park implements journal.Journal.
 func (j *Journal) Park(ctx context.Context, r journal.ReleaseRequest) error {
-	return j.write(ctx, "park", r.Lane, func(s *store) error {
+	return j.run(ctx, "park", r.Lane, single{"park", Head, func(s *store) (bool, error) {
 		l := s.lane(r.Lane)
 		h := l.head
 		switch {
 		case r.To != journal.Idle && r.To != journal.Parked && r.To != journal.Ready:
-			return fmt.Errorf("no release to state %q", r.To)
+			return false, fmt.Errorf("no release to state %q", r.To)
 		case r.To != journal.Idle && r.Due.IsZero():
-			return errNoDue
+			return false, errNoDue
 		case h.State != journal.Running || h.Epoch != r.Epoch || h.Owner != r.Owner:
-			return journal.ErrFenced
+			return false, journal.ErrFenced
 		case r.To != journal.Ready && h.Version != r.Version:
-			return journal.ErrRefused
+			return false, journal.ErrRefused
 		}
 		s.putHead(l, released(h, r.To, r.Due, r.Drained))
-		return nil
-	})
+		return true, nil
+	}})
 }
 
 // released is the head once it is given back. Owner and boot stay as evidence.
@@ -204,60 +125,121 @@ func released(h journal.Head, to journal.State, due time.Time, drained uint64) j
 // Finish implements journal.Journal. The rows stay settled when the head is
 // refused: an outcome is decided in the log, not by who frees the lane.
 func (j *Journal) Finish(ctx context.Context, r journal.FinishRequest) error {
-	return j.write(ctx, "finish", r.Lane, func(s *store) error {
-		l := s.lane(r.Lane)
-		h := l.head
-		switch {
-		case r.To != journal.Idle && r.To != journal.Ready:
-			return fmt.Errorf("no release to state %q", r.To)
-		case r.To == journal.Ready && r.Due.IsZero():
-			return errNoDue
-		case h.Settled >= r.Settled:
-			return nil
-		}
-		if err := s.settleRows(r); err != nil {
+	return j.run(ctx, "finish", r.Lane, &Finishing{Request: r})
+}
+
+// Finishing is a Finish one item at a time: the head is read, the rows are
+// looked at and settled one by one, the head is freed. A copy is the same call
+// at the same point.
+type Finishing struct {
+	Request journal.FinishRequest
+
+	looked bool
+	rows   int // settled so far
+}
+
+// Step implements one step; see the package comment.
+func (o *Finishing) Step(j *Journal) (done bool, err error) {
+	switch {
+	case !o.looked:
+		o.looked = true
+		err = j.locked(func(s *store) error {
+			done, err = o.look(s)
 			return err
+		})
+		return done, err
+	case o.rows < len(o.Request.Outcomes):
+		return false, j.item("finish", Outcome, o.settleRow)
+	}
+	return true, j.item("finish", Head, o.free)
+}
+
+// look refuses what can never be done and finds what is done already.
+func (o *Finishing) look(s *store) (done bool, err error) {
+	r := &o.Request
+	switch {
+	case r.To != journal.Idle && r.To != journal.Ready:
+		return false, fmt.Errorf("no release to state %q", r.To)
+	case r.To == journal.Ready && r.Due.IsZero():
+		return false, errNoDue
+	case s.lane(r.Lane).head.Settled >= r.Settled:
+		return true, nil
+	}
+	for _, out := range r.Outcomes {
+		if _, found := s.subs[key{r.Lane.Tenant, out.Run}]; !found {
+			return false, fmt.Errorf("%w: run %s has no submission row", record.ErrCorrupt, out.Run)
 		}
-		if h.Settled != r.Was || r.To == journal.Idle && h.Version != r.Version {
-			return journal.ErrRefused
-		}
+	}
+	return false, nil
+}
+
+// settleRow gives the next row its outcome, if it has none.
+func (o *Finishing) settleRow(s *store) (bool, error) {
+	out := cloneSettled(o.Request.Outcomes[o.rows])
+	o.rows++
+	name := key{o.Request.Lane.Tenant, out.Run}
+	sub := s.subs[name]
+	if sub.Outcome != nil {
+		return false, nil
+	}
+	sub.Outcome, sub.SettledAt = &out, record.Time(o.Request.At)
+	s.subs[name] = sub
+	return true, nil
+}
+
+// free moves settled and gives the lane back.
+func (o *Finishing) free(s *store) (bool, error) {
+	r := &o.Request
+	l := s.lane(r.Lane)
+	switch h := l.head; {
+	case h.Settled >= r.Settled:
+		return false, nil
+	case h.Settled != r.Was, r.To == journal.Idle && h.Version != r.Version:
+		return false, journal.ErrRefused
+	default:
 		h = released(h, r.To, r.Due, r.Drained)
 		h.Settled = r.Settled
 		s.putHead(l, h)
-		return nil
-	})
+		return true, nil
+	}
 }
 
-func (s *store) settleRows(r journal.FinishRequest) error {
-	for _, o := range r.Outcomes {
-		if _, found := s.subs[key{r.Lane.Tenant, o.Run}]; !found {
-			return fmt.Errorf("%w: run %s has no submission row", record.ErrCorrupt, o.Run)
-		}
+// Next says what the next step reads or writes.
+func (o *Finishing) Next() string {
+	switch {
+	case !o.looked:
+		return "read the head and the rows"
+	case o.rows < len(o.Request.Outcomes):
+		return fmt.Sprintf("settle the row of %s", o.Request.Outcomes[o.rows].Run)
 	}
-	for _, o := range r.Outcomes {
-		name := key{r.Lane.Tenant, o.Run}
-		sub := s.subs[name]
-		if sub.Outcome != nil {
-			continue
-		}
-		o = cloneSettled(o)
-		sub.Outcome, sub.SettledAt = &o, record.Time(r.At)
-		s.subs[name] = sub
-		s.writes++
-	}
-	return nil
+	return "free the lane: " + string(o.Request.To)
+}
+
+// AppendPosition appends to b how far the call is: two calls with the same
+// arguments and the same position go on alike.
+func (o *Finishing) AppendPosition(b []byte) []byte {
+	return binary.AppendUvarint(append(b, flag(o.looked)), uint64(o.rows))
 }
 
 // PutPayload implements journal.Journal.
 func (j *Journal) PutPayload(ctx context.Context, tenant, digest string, body []byte) error {
-	return j.write(ctx, "payload", journal.Lane{Tenant: tenant, Conversation: digest}, func(s *store) error {
+	lane := journal.Lane{Tenant: tenant, Conversation: digest}
+	return j.run(ctx, "payload", lane, single{"payload", Payload, func(s *store) (bool, error) {
 		if record.Digest(body) != digest {
-			return fmt.Errorf("%w: the bytes have another digest", record.ErrCorrupt)
+			return false, fmt.Errorf("%w: the bytes have another digest", record.ErrCorrupt)
 		}
-		if _, found := s.payloads[key{tenant, digest}]; !found {
-			s.payloads[key{tenant, digest}] = slices.Clone(body)
-			s.writes++
+		name := key{tenant, digest}
+		if _, found := s.payloads[name]; found {
+			return false, nil
 		}
-		return nil
-	})
+		s.payloads[name] = slices.Clone(body)
+		return true, nil
+	}})
+}
+
+// putHead writes a lane's head and wakes whoever watches.
+func (s *store) putHead(l *lane, h journal.Head) {
+	l.head = h
+	s.keep(l)
+	s.wake(h.Lane)
 }
