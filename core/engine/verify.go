@@ -3,11 +3,9 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/layover-run/layover/core"
 	"github.com/layover-run/layover/core/journal"
-	"github.com/layover-run/layover/core/record"
 )
 
 // Verification is what Verify found.
@@ -21,9 +19,8 @@ type Verification struct {
 	Violations []string
 }
 
-// Verify reads a conversation as a stranger would: every digest, the chain,
-// slots and epochs in order, only legal sequences of records, counters within
-// their limits, and a head and ledger that follow from the log.
+// Verify reads a conversation as a stranger would and holds it against every
+// rule of core.CheckConversation.
 func (a *Admitter) Verify(ctx context.Context, lane journal.Lane) (Verification, error) {
 	if err := a.Exists(ctx, lane); err != nil {
 		return Verification{}, err
@@ -47,105 +44,67 @@ func (a *Admitter) Verify(ctx context.Context, lane journal.Lane) (Verification,
 
 func (a *Admitter) verify(ctx context.Context, lane journal.Lane) (Verification, error) {
 	v := Verification{}
-	state := &core.State{}
-	var settled []record.RunSettled
+	check := core.NewChecker(lane.Tenant, lane.Conversation)
+	whole := true
 	for sealed, err := range a.cfg.Journal.Read(ctx, lane, 1) {
 		if damaged(err) {
-			v.FirstBad = state.Slot + 1
+			good, _ := check.Good()
+			v.FirstBad = good + 1
 			v.Violations = append(v.Violations, err.Error())
-			return v, nil
+			whole = false
+			break
 		}
 		if err != nil {
 			return v, AsError("verify", err)
 		}
-		b, err := record.Open(sealed, lane.Tenant, lane.Conversation)
-		if err == nil {
-			err = core.Fold(state, b)
-		}
-		if err != nil {
-			v.FirstBad = sealed.Slot
-			v.Violations = append(v.Violations, err.Error())
-			return v, nil
-		}
-		v.Batches, v.Head = v.Batches+1, b.Digest
-		for _, r := range b.Records {
-			if s, ok := r.(record.RunSettled); ok {
-				settled = append(settled, s)
-			}
+		if whole = check.Batch(sealed); !whole {
+			break
 		}
 	}
-	v.Violations = append(v.Violations, checkRun(state)...)
-	found, err := a.checkLedger(ctx, lane, state, settled)
-	if err != nil {
-		return v, AsError("verify", err)
+	if whole {
+		if err := a.checkLedger(ctx, lane, check); err != nil {
+			return v, AsError("verify", err)
+		}
 	}
-	v.Violations = append(v.Violations, found...)
+	good, digest := check.Good()
+	v.Batches, v.Head = int(good), digest
+	for _, found := range check.Violations() {
+		v.Violations = append(v.Violations, found.Text)
+		if found.Slot > 0 && (v.FirstBad == 0 || found.Slot < v.FirstBad) {
+			v.FirstBad = found.Slot
+		}
+	}
 	v.OK = len(v.Violations) == 0
 	return v, nil
 }
 
-func checkRun(s *core.State) []string {
-	if s.Run == nil {
-		return nil
-	}
-	var bad []string
-	if s.Run.ToolCalls > s.Run.MaxCalls {
-		bad = append(bad, fmt.Sprintf("run %s started %d tool calls, limit %d", s.Run.ID, s.Run.ToolCalls, s.Run.MaxCalls))
-	}
-	if s.Run.Turn > s.Run.MaxTurns+1 {
-		bad = append(bad, fmt.Sprintf("run %s took %d turns, limit %d and one grace turn", s.Run.ID, s.Run.Turn, s.Run.MaxTurns))
-	}
-	return bad
-}
-
-// checkLedger compares the log with the head and the submission rows. The head
-// is read last: everything the log holds by then it must agree with.
-func (a *Admitter) checkLedger(ctx context.Context, lane journal.Lane, s *core.State, settled []record.RunSettled) ([]string, error) {
-	head, entries, err := a.cfg.Journal.Inbox(ctx, lane, s.Cursor)
+// checkLedger reads what is kept beside the log. The head is read behind the
+// log and the rows behind the head: everything the log holds by then they must
+// agree with.
+func (a *Admitter) checkLedger(ctx context.Context, lane journal.Lane, check *core.Checker) error {
+	head, entries, err := a.cfg.Journal.Inbox(ctx, lane, 0)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var bad []string
-	if head.Epoch < s.Epoch {
-		bad = append(bad, fmt.Sprintf("the head is at epoch %d, the log at %d", head.Epoch, s.Epoch))
+	ledger := core.Ledger{Head: core.LaneHead{Epoch: head.Epoch, State: string(head.State), Due: head.Due, Lease: head.Lease,
+		Settled: head.Settled, Drained: head.Drained}}
+	for _, e := range entries {
+		ledger.Inbox = append(ledger.Inbox, core.InboxSlot{Slot: e.Slot, Kind: string(e.Kind), Key: e.Key, Ref: e.Ref})
 	}
-	if head.Settled > s.Slot {
-		bad = append(bad, fmt.Sprintf("the head knows of slot %d, and the log ends at %d", head.Settled, s.Slot))
-	}
-	// An attempt that finds an outcome not handed over leaves without a batch.
-	left := head.Epoch > s.Epoch && s.Terminal > 0 && s.Terminal == s.Slot && head.Settled == s.Slot
-	if head.State == journal.Idle && head.Epoch > s.Epoch && !left {
-		bad = append(bad, fmt.Sprintf("the lane is idle at epoch %d, and the log ends in epoch %d", head.Epoch, s.Epoch))
-	}
-	if head.State == journal.Idle && (head.Epoch == s.Epoch || left) {
-		if s.Run != nil || len(s.Queue) > 0 {
-			bad = append(bad, "the lane is idle with an open run or queued work")
-		}
-		if len(entries) > 0 {
-			bad = append(bad, fmt.Sprintf("the lane is idle with %d unread inbox entries", len(entries)))
-		}
-		if s.Terminal > head.Settled {
-			bad = append(bad, fmt.Sprintf("the lane is idle and the outcome in slot %d was not handed over", s.Terminal))
-		}
-	}
-	if head.State != journal.Idle && head.Due.IsZero() {
-		bad = append(bad, fmt.Sprintf("the lane is %s and has no due time", head.State))
-	}
-	for i, o := range settled {
-		row, err := a.cfg.Journal.Submission(ctx, lane.Tenant, o.Run)
-		last := i == len(settled)-1
+	for _, id := range check.Submissions(ledger.Inbox) {
+		row := core.Row{Submission: id}
+		s, err := a.cfg.Journal.Submission(ctx, lane.Tenant, id)
 		switch {
 		case errors.Is(err, journal.ErrNotFound):
-			bad = append(bad, fmt.Sprintf("submission %s settled but has no row", o.Run))
+			row.Missing = true
 		case damaged(err):
-			bad = append(bad, fmt.Sprintf("the row of submission %s cannot be read: %v", o.Run, err))
+			row.Problem = err.Error()
 		case err != nil: // the store did not answer: nothing is known of the row
-			return nil, err
-		case row.Outcome == nil && !(last && head.Settled < s.Terminal):
-			bad = append(bad, fmt.Sprintf("submission %s settled as %s but its row does not say so", o.Run, o.Status))
-		case row.Outcome != nil && row.Outcome.Status != o.Status:
-			bad = append(bad, fmt.Sprintf("submission %s settled as %s but its row says %s", o.Run, o.Status, row.Outcome.Status))
+			return err
 		}
+		row.Conversation, row.Outcome = s.Lane.Conversation, s.Outcome
+		ledger.Rows = append(ledger.Rows, row)
 	}
-	return bad, nil
+	check.Ledger(ledger)
+	return nil
 }
