@@ -2,6 +2,7 @@ package embedded
 
 import (
 	"context"
+	"iter"
 
 	"github.com/layover-run/layover/core/engine"
 	"github.com/layover-run/layover/core/journal"
@@ -37,6 +38,13 @@ func (rt *Runtime) Await(ctx context.Context, tenant, submission string, until e
 func (rt *Runtime) Status(ctx context.Context, tenant, conversation string) (engine.Status, error) {
 	orElse(&tenant, defaultTenant)
 	return rt.admit.Admitter().Status(ctx, journal.Lane{Tenant: tenant, Conversation: conversation})
+}
+
+// Events yields a conversation's events; see engine.EventsOptions for
+// resuming, following and live ones. Ending ctx only ends the reading.
+func (rt *Runtime) Events(ctx context.Context, tenant, conversation string, o engine.EventsOptions) iter.Seq2[engine.Numbered, error] {
+	orElse(&tenant, defaultTenant)
+	return rt.admit.Admitter().Events(ctx, journal.Lane{Tenant: tenant, Conversation: conversation}, o)
 }
 
 // Approvals lists what waits for a person, oldest first.

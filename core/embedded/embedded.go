@@ -148,6 +148,7 @@ func (rt *Runtime) assemble(registry *engine.Registry) error {
 	cfg := engine.Config{
 		Journal: rt.store, Queue: rt.wakes, Boot: rt.store.Boot(), AttemptTimeout: rt.cfg.AttemptTimeout,
 		Log: rt.cfg.Log, OnUserError: rt.cfg.OnUserError, OnBatch: rt.cfg.OnBatch,
+		Feed: engine.NewFeed(),
 	}
 	admitter, err := engine.NewAdmitter(cfg, registry.Manifest())
 	if err != nil {

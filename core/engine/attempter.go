@@ -19,6 +19,7 @@ type Attempter struct {
 	cfg      Config
 	registry *Registry
 	leaks    *leaks
+	sink     sink // nil where nobody listens
 }
 
 // NewAttempter needs the definitions it can run.
@@ -27,7 +28,11 @@ func NewAttempter(cfg Config, registry *Registry) (*Attempter, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Attempter{cfg: cfg, registry: registry, leaks: &leaks{}}, nil
+	at := &Attempter{cfg: cfg, registry: registry, leaks: &leaks{}}
+	if cfg.Feed != nil {
+		at.sink = feedSink{cfg.Feed}
+	}
+	return at, nil
 }
 
 // Ended says how an attempt went.
@@ -62,7 +67,9 @@ func (at *Attempter) Attempt(ctx context.Context, lane journal.Lane) (Ended, err
 	}
 	fpClaimAfter.Hit()
 	a := &attempt{cfg: at.cfg, registry: at.registry, leaks: at.leaks, lane: lane, head: head, end: at.invocationEnd(ctx, now),
-		posted: make(chan posted, 64)}
+		posted: make(chan posted, 64), out: newOutlet(at.sink, lane, head.Epoch, at.cfg.Now)}
+	a.out.begin()
+	defer a.out.end()
 	return a.run(ctx)
 }
 
@@ -97,6 +104,7 @@ type attempt struct {
 	state    *core.State
 	desk     *core.Desk
 	posted   chan posted
+	out      *outlet
 	payloads payloads
 	planned  time.Time // the clock of the plan in hand
 
@@ -173,7 +181,11 @@ func (a *attempt) begin(ctx context.Context) error {
 	reading, cancel := context.WithTimeout(ctx, a.cfg.CleanupTimeout)
 	defer cancel()
 	var state *core.State
-	if err := untilDone(reading, func() (err error) { state, err = fold(reading, a.cfg.Journal, a.lane); return err }); err != nil {
+	if err := untilDone(reading, func() (err error) {
+		a.out.rewind()
+		state, err = fold(reading, a.cfg.Journal, a.lane, a.out.read)
+		return err
+	}); err != nil {
 		return err
 	}
 	if state.Epoch > a.head.Epoch {

@@ -46,6 +46,9 @@ type Config struct {
 	// OnBatch observes every batch this process appended, after it is durable,
 	// on the attempt's goroutine. It must not block.
 	OnBatch func(lane journal.Lane, b record.Batch)
+	// Feed takes live events to this process's readers. Defaults to none:
+	// readers then see canonical events only, and poll for them.
+	Feed *Feed
 }
 
 func (c Config) withDefaults() (Config, error) {

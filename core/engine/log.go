@@ -17,26 +17,31 @@ var errRestart = errors.New("engine: log moved before the attempt started")
 
 // fold reads a whole log into a state. Nothing may be written behind a log
 // that does not fold.
-func fold(ctx context.Context, j journal.Journal, lane journal.Lane) (*core.State, error) {
+func fold(ctx context.Context, j journal.Journal, lane journal.Lane, each ...func(record.Batch) error) (*core.State, error) {
 	s := &core.State{}
 	for sealed, err := range j.Read(ctx, lane, 1) {
 		if err != nil {
 			return nil, fmt.Errorf("engine: read log of %s: %w", lane.Conversation, err)
 		}
-		if err := foldSealed(s, lane, sealed); err != nil {
+		if err := foldSealed(s, lane, sealed, each...); err != nil {
 			return nil, err
 		}
 	}
 	return s, nil
 }
 
-func foldSealed(s *core.State, lane journal.Lane, sealed record.Sealed) error {
+func foldSealed(s *core.State, lane journal.Lane, sealed record.Sealed, each ...func(record.Batch) error) error {
 	b, err := record.Open(sealed, lane.Tenant, lane.Conversation)
 	if err != nil {
 		return fmt.Errorf("engine: log of %s: %w", lane.Conversation, err)
 	}
 	if err := core.Fold(s, b); err != nil {
 		return fmt.Errorf("engine: log of %s: %w: %w", lane.Conversation, record.ErrCorrupt, err)
+	}
+	for _, also := range each {
+		if err := also(b); err != nil {
+			return fmt.Errorf("engine: log of %s: %w: %w", lane.Conversation, record.ErrCorrupt, err)
+		}
 	}
 	return nil
 }
@@ -72,7 +77,7 @@ func (a *attempt) append(ctx context.Context, records record.Records) error {
 	if a.cfg.OnBatch != nil {
 		a.cfg.OnBatch(a.lane, b)
 	}
-	return nil
+	return a.out.recorded(b)
 }
 
 // appendUntilClear repeats the same bytes until the slot's content is known.

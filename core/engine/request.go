@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/layover-run/layover/core"
+	"github.com/layover-run/layover/core/event"
 	"github.com/layover-run/layover/core/model"
 	"github.com/layover-run/layover/core/record"
 )
@@ -65,10 +66,15 @@ func (j job) callModel(ctx context.Context) core.Fact {
 	fpModelStart.Hit()
 	reducer := model.NewReducer(model.Limits{})
 	finished := false
+	j.a.out.live(ctx, "", event.TurnStarted{})
 	err := j.def.Model.Stream(ctx, j.a.request, func(p model.Part) error {
 		_, finish := p.(model.Finish)
 		finished = finished || finish
-		return reducer.Add(p)
+		err := reducer.Add(p)
+		if err == nil {
+			j.a.out.part(ctx, p)
+		}
+		return err
 	})
 	fpModelEnd.Hit()
 	if err == nil && !finished {

@@ -53,6 +53,35 @@ func (p *Projector) Idle() bool { return p.run == nil && len(p.queue) == 0 }
 // every attempt before it.
 func (p *Projector) Attempt() record.AttemptStarted { return p.attempt }
 
+// Position is where the active run stands in its trace.
+type Position struct {
+	Run, Agent string
+	Sequence   uint64 // of its last canonical event
+	Turn       int    // of its last response
+}
+
+// Active is the run that has begun and not ended, if there is one: what a live
+// event needs to know to take its place.
+func (p *Projector) Active() (Position, bool) {
+	if p.run == nil {
+		return Position{}, false
+	}
+	return Position{Run: p.run.id, Agent: p.run.agent, Sequence: p.run.sequence, Turn: p.run.turn}, true
+}
+
+// Superseded reports that the log has overtaken a provisional event: a newer
+// attempt began, its turn has its response, its call or its run has ended.
+func (p *Projector) Superseded(e Event, epoch uint64) bool {
+	r := p.run
+	if r == nil || r.id != e.Run || e.Epoch < epoch {
+		return true
+	}
+	if e.Call == "" {
+		return e.Turn <= r.turn
+	}
+	return !slices.ContainsFunc(r.calls, func(c *call) bool { return c.id == e.Call && !c.settled })
+}
+
 // Project folds the next batch and returns the events it holds. The batch must
 // be the one behind Slot.
 func (p *Projector) Project(b record.Batch) ([]Event, error) {
@@ -126,11 +155,11 @@ func (p *Projector) settled(o *batch, s record.RunSettled) {
 	switch s.Status {
 	case record.StatusCompleted:
 		o.emit(r, 0, "", RunCompleted{FinishReason: s.FinishReason, Exhausted: s.Exhausted, Output: s.Output.Inline, OutputAside: s.Output.Aside,
-			Disposition: s.Disposition.Inline, Usage: s.Usage, Attempts: s.Attempts, Turns: s.Turns})
+			Disposition: s.Disposition.Inline, Usage: counts(s.Usage), Attempts: s.Attempts, Turns: s.Turns})
 	case record.StatusAborted:
-		o.emit(r, 0, "", RunInterrupted{Error: s.Error, Usage: s.Usage, Attempts: s.Attempts, Turns: s.Turns})
+		o.emit(r, 0, "", RunInterrupted{Error: s.Error, Usage: counts(s.Usage), Attempts: s.Attempts, Turns: s.Turns})
 	default:
-		failed := RunFailed{Exhausted: s.Exhausted, PolicyLimit: s.PolicyLimit, Usage: s.Usage, Attempts: s.Attempts, Turns: s.Turns}
+		failed := RunFailed{Exhausted: s.Exhausted, PolicyLimit: s.PolicyLimit, Usage: counts(s.Usage), Attempts: s.Attempts, Turns: s.Turns}
 		if s.Error != nil {
 			failed.Error = *s.Error
 		}
@@ -153,7 +182,7 @@ func (r *run) record(o *batch, rec record.Record) {
 	case record.FollowUpApplied:
 		o.emit(r, 0, "", FollowUpApplied{Submission: rec.Submission, Text: rec.Text.Inline, TextAside: rec.Text.Aside})
 	case record.CompactionCreated:
-		o.emit(r, 0, "", ContextCompacted{Compaction: rec.Compaction, CoversThrough: rec.CoversThrough, Usage: rec.Usage})
+		o.emit(r, 0, "", ContextCompacted{Compaction: rec.Compaction, CoversThrough: rec.CoversThrough, Usage: counts(rec.Usage)})
 	case record.BudgetWarned:
 		o.emit(r, 0, "", BudgetWarning{Dimension: rec.Dimension, Used: rec.Used, Limit: rec.Limit})
 	default:
@@ -161,10 +190,17 @@ func (r *run) record(o *batch, rec record.Record) {
 	}
 }
 
+// counts is a usage without the provider's own report: nothing of a provider's
+// wire is in an event (EV-10).
+func counts(u record.Usage) record.Usage {
+	u.Raw = nil
+	return u
+}
+
 func (r *run) response(o *batch, rec record.ResponseRecorded) {
 	r.turn, r.backoff, r.calls = rec.Turn, nil, nil
 	o.emit(r, r.turn, "", TurnStarted{})
-	done := ResponseCompleted{Stop: rec.Stop, Provider: rec.Provider, Model: rec.Model, Usage: rec.Usage,
+	done := ResponseCompleted{Stop: rec.Stop, Provider: rec.Provider, Model: rec.Model, Usage: counts(rec.Usage),
 		Constrained: rec.Constrained, Grace: rec.Grace, Exhausted: rec.Exhausted}
 	var text strings.Builder
 	for _, part := range rec.Message.Parts {
