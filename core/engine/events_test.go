@@ -90,6 +90,22 @@ func (r *rig) withFeed(m model.Model) *rig {
 	return r
 }
 
+// attempts works on the lane beside the test, until it rests.
+func (r *rig) attempts() {
+	for {
+		ended, err := r.attempt.Attempt(bg, r.lane)
+		if err == nil && ended != engine.NotClaimed {
+			_, err = r.settler.Settle(bg, r.lane)
+		}
+		if err != nil {
+			r.t.Error(err)
+		}
+		if err != nil || ended == engine.NotClaimed {
+			return
+		}
+	}
+}
+
 // reading collects what a reader of a conversation gets, while it goes on.
 type reading struct {
 	mu   sync.Mutex
@@ -206,7 +222,7 @@ func TestLiveEvents(t *testing.T) {
 		r := newRig(t, define(t, agent.Policy{})).withFeed(&speaker{answers: []func(context.Context, func(model.Part) error) error{says("He", "l", "lo")}})
 		id := r.submit(kim)
 		first, plain := r.read(engine.EventsOptions{Follow: true, Live: true}), r.read(engine.EventsOptions{Follow: true})
-		go r.work()
+		go r.attempts()
 		time.Sleep(1500 * time.Millisecond)
 		late := r.read(engine.EventsOptions{Follow: true, Live: true})
 		if got := kinds(first.so()); got != "RunStarted TurnStarted TextDelta TextDelta" {
@@ -266,7 +282,7 @@ func TestTakeoverRetracts(t *testing.T) {
 		}
 		die()
 		<-gone
-		go r.work()
+		go r.attempts()
 		time.Sleep(1500 * time.Millisecond)
 		if d, n := show(); d.Pending() != "Right" || n != 1 {
 			t.Errorf("taken over: %q, retracted %d times", d.Pending(), n)
