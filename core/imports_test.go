@@ -36,6 +36,7 @@ var mayImport = map[string][]string{
 	"core/journal/sqlitejournal": {"core/failpoint", "core/journal", "core/record"},
 	"core/journal/journaltest":   {"core/journal", "core/record"},
 	"core/queue/memqueue":        {"core/queue"},
+	"ddbjournal":                 {"core/failpoint", "core/journal", "core/record"},
 	"docs/snippets":              {},
 	"docs/snippets/agent":        {"core/agent", "core/cli", "core/tool"},
 	"docs/spec":                  {},

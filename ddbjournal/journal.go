@@ -1,0 +1,101 @@
+// Package ddbjournal is the journal port on one DynamoDB table, for functions
+// that scale to zero and for any number of them.
+//
+// Every durable step is one conditional write of one item; the order of the
+// items in an operation makes a crash between them harmless, so there are no
+// transactions. Reads that decide are strongly consistent and read every page.
+// The index of due lanes is a hint and is checked against the heads.
+//
+// A write whose answer was lost is looked at before it is believed lost: each
+// one leaves evidence of who wrote it (a slot its id and digest, a claim its
+// owner, an entry, a row and a release a nonce), because the SDK's own retry
+// of a write that took effect is answered with a failed condition.
+package ddbjournal
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	mathrand "math/rand/v2"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+
+	"github.com/layover-run/layover/core/journal"
+)
+
+// Config configures a journal. Table is required.
+type Config struct {
+	// Table is the name of the table, as Table defines it.
+	Table string
+	// Watch is how often a watched head is read. Defaults to 2 s.
+	Watch time.Duration
+	// Retention is how long a settled submission row, and with it the
+	// idempotency of its key, is kept. Defaults to 30 days; negative means for
+	// ever. The log is not affected.
+	Retention time.Duration
+	// Contention bounds how long one operation competes for an inbox slot
+	// before it says that the store did not answer. Defaults to 15 s.
+	Contention time.Duration
+}
+
+// Journal is a journal.Journal on a table. New makes one. It holds no
+// connection of its own and needs no closing.
+type Journal struct {
+	api  API
+	cfg  Config
+	logs tails
+}
+
+var _ journal.Journal = (*Journal)(nil)
+
+// New returns a journal on an existing table.
+func New(api API, cfg Config) (*Journal, error) {
+	if api == nil || cfg.Table == "" {
+		return nil, errors.New("ddbjournal: a client and Config.Table are required")
+	}
+	if cfg.Watch <= 0 {
+		cfg.Watch = 2 * time.Second
+	}
+	if cfg.Retention == 0 {
+		cfg.Retention = 30 * 24 * time.Hour
+	}
+	if cfg.Contention <= 0 {
+		cfg.Contention = 15 * time.Second
+	}
+	return &Journal{api: api, cfg: cfg}, nil
+}
+
+// ClientOptions sets a client up for this package: the standard retryer, three
+// tries, at most a second between them, so that a throttled call is answered
+// well inside an invocation. Use it as
+// dynamodb.NewFromConfig(cfg, ddbjournal.ClientOptions).
+func ClientOptions(o *dynamodb.Options) {
+	o.Retryer = retry.NewStandard(func(o *retry.StandardOptions) {
+		o.MaxAttempts = 3
+		o.MaxBackoff = time.Second
+	})
+	o.RetryMaxAttempts = 3
+}
+
+// nonce tells one call's writes apart from every other's.
+func nonce() string { return rand.Text()[:16] }
+
+// Between two tries for one inbox slot: full jitter, from 5 ms doubling.
+const (
+	firstPause = 5 * time.Millisecond
+	lastPause  = 200 * time.Millisecond
+)
+
+// pause waits a random part of d, or until ctx ends.
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(time.Duration(mathrand.Int64N(int64(d)) + 1))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
