@@ -120,6 +120,11 @@ type attempt struct {
 func (a *attempt) run(ctx context.Context) (Ended, error) {
 	watching, unwatch := context.WithCancel(ctx)
 	defer unwatch()
+	defer func() { // or the timer of the effects lives on as long as they might have
+		if a.stop != nil {
+			a.stop()
+		}
+	}()
 	go a.watch(watching)
 	// What is under way is carried to a safe boundary even when ctx ends: the
 	// end is a fact for the core, not a reason for half a step.

@@ -1,0 +1,323 @@
+package enginetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/layover-run/layover/core/agent"
+	"github.com/layover-run/layover/core/engine"
+	"github.com/layover-run/layover/core/failpoint"
+	"github.com/layover-run/layover/core/journal"
+	"github.com/layover-run/layover/core/queue"
+	"github.com/layover-run/layover/core/queue/memqueue"
+	"github.com/layover-run/layover/core/tool"
+)
+
+// cell is one play of a scenario, with its deaths.
+type cell struct {
+	store    Store
+	scenario *scenario
+	disk     Disk
+	opened   Opened
+	registry *engine.Registry
+	queue    *memqueue.Queue
+	reader   *engine.Admitter // reads past every death
+	world    *world
+
+	current atomic.Pointer[life] // whose pass of a failpoint it is
+	attempt atomic.Pointer[life] // of the attempt at work
+	process *life                // where the process is what dies
+	asking  sync.RWMutex         // held while a request is answered
+	started chan struct{}        // an endless handler runs
+
+	mu     sync.Mutex
+	now    time.Time
+	ids    int
+	deaths []death
+	died   []death
+	passes map[string]int // since the last death of the scenario itself
+
+	requests []*request // not answered yet, in order
+	accepted []string   // submissions
+	asked    map[string]bool
+}
+
+type input struct {
+	N int `json:"n"`
+}
+
+// newCell makes the world of one cell. Its deaths come one after another, each
+// counted from the one before.
+func newCell(store Store, s *scenario, disk Disk, deaths ...death) (*cell, error) {
+	c := &cell{store: store, scenario: s, disk: disk, queue: memqueue.New(), started: make(chan struct{}),
+		now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), passes: map[string]int{}, asked: map[string]bool{}}
+	c.world = newWorld(c)
+	if s.first.point != "" {
+		c.deaths = append(c.deaths, s.first)
+	}
+	c.deaths = append(c.deaths, deaths...)
+	for n := range max(s.submissions, 1) {
+		c.accepted = append(c.accepted, "")
+		c.requests = append(c.requests, submit(c, n+1))
+	}
+	var tools []*tool.Tool
+	if s.tools != nil {
+		tools = s.tools(c)
+	}
+	def, err := agent.Define[input, string](name, agent.Config[input]{Instructions: agent.Text[input]("Do it."), Policy: s.policy, Tools: tools})
+	if err != nil {
+		return nil, err
+	}
+	c.registry, err = engine.NewRegistry(0, def.Bind(provider{c}).Engine())
+	if err != nil {
+		return nil, err
+	}
+	return c, c.open()
+}
+
+// open is the start of a process.
+func (c *cell) open() (err error) {
+	if c.opened, err = c.disk.Open(); err != nil {
+		return err
+	}
+	c.reader, err = engine.NewAdmitter(c.config(), c.registry.Manifest())
+	return err
+}
+
+func (c *cell) lane() journal.Lane { return journal.Lane{Tenant: tenant, Conversation: conversation} }
+
+// worker is the life of the attempt at work; its handlers ask for it.
+func (c *cell) worker() *life { return c.attempt.Load() }
+
+func (c *cell) newID() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ids++
+	return fmt.Sprintf("id-%04d", c.ids)
+}
+
+// hit is a pass of a failpoint: perhaps the last thing its life does.
+func (c *cell) hit(point string) {
+	l := c.current.Load()
+	if l == nil {
+		return
+	}
+	l.alive()
+	c.mu.Lock()
+	c.passes[point]++
+	now := len(c.deaths) > 0 && c.deaths[0] == death{point, c.passes[point]}
+	if now {
+		c.died, c.deaths = append(c.died, c.deaths[0]), c.deaths[1:]
+		if len(c.died) == 1 && c.scenario.first.point != "" {
+			c.passes = map[string]int{}
+		}
+	}
+	c.mu.Unlock()
+	if now {
+		l.die()
+		runtime.Goexit()
+	}
+}
+
+// life is the one that a call of a service belongs to.
+func (c *cell) life() (*life, error) {
+	if c.store.Death == Invocation {
+		return c.begin()
+	}
+	if c.process == nil {
+		var err error
+		if c.process, err = c.begin(); err != nil {
+			return nil, err
+		}
+	}
+	return c.process, nil
+}
+
+const steps = 500 // of a play: far more than any needs
+
+var errRestless = errors.New("the conversation does not come to rest")
+
+// play drives the conversation until it rests with everything done. What drives
+// it are requests repeated until they are answered, wakes that are delivered,
+// and a sweep a minute.
+func (c *cell) play() error {
+	failpoint.Set(c.hit)
+	defer failpoint.Set(nil)
+	for range steps {
+		done, err := c.step()
+		if done || err != nil {
+			return err
+		}
+	}
+	return errRestless
+}
+
+func (c *cell) step() (done bool, err error) {
+	switch {
+	case len(c.requests) > 0:
+		l, err := c.ask(c.requests[0])
+		if err == nil && l.dead() {
+			err = c.bury(nil)
+		}
+		return false, err
+	case c.queue.Len(queue.Attempt) > 0:
+		return false, c.deliver(queue.Attempt)
+	case c.queue.Len(queue.Settle) > 0:
+		return false, c.deliver(queue.Settle)
+	}
+	head, err := c.opened.Journal.Head(context.Background(), c.lane())
+	if err != nil {
+		return false, err
+	}
+	if c.scenario.operator != nil {
+		if r := c.scenario.operator(c); r != nil {
+			c.requests = append(c.requests, r)
+			return false, nil
+		}
+	}
+	if head.State == journal.Idle {
+		return true, nil
+	}
+	return false, c.sweep(head)
+}
+
+// ask sends one request. Unless it is answered it stays, to be sent again.
+func (c *cell) ask(r *request) (*life, error) {
+	l, err := c.life()
+	if err != nil {
+		return nil, err
+	}
+	var answer error
+	c.asking.Lock()
+	working := c.current.Load()
+	<-c.spawn(l, func(ctx context.Context) { answer = r.do(ctx, l.admitter) })
+	if working != nil || !l.dead() {
+		c.current.Store(working)
+	}
+	c.asking.Unlock()
+	switch {
+	case l.dead():
+		return l, nil
+	case !r.answered(answer):
+		return l, fmt.Errorf("%s: %w", r.name, answer)
+	}
+	c.requests = slices.DeleteFunc(c.requests, func(other *request) bool { return other == r })
+	return l, nil
+}
+
+// deliver hands one wake to its service.
+func (c *cell) deliver(kind queue.Kind) error {
+	d, err := c.queue.Receive(context.Background(), kind)
+	if err != nil {
+		return err
+	}
+	l, err := c.life()
+	if err != nil {
+		return err
+	}
+	if kind == queue.Settle {
+		<-c.spawn(l, func(ctx context.Context) { _, err = l.settler.Settle(ctx, d.Wake.Lane()) })
+	} else {
+		err = c.work(l, d)
+	}
+	if l.dead() {
+		return errors.Join(c.bury(&d), c.verify())
+	}
+	c.current.Store(nil)
+	return err
+}
+
+// work is one attempt, with what a person asks for while it runs.
+func (c *cell) work(l *life, d memqueue.Delivery) (err error) {
+	for b, err := range c.reader.Records(context.Background(), c.lane()) {
+		if err != nil {
+			return err
+		}
+		c.world.read(b)
+	}
+	c.attempt.Store(l)
+	over := c.spawn(l, func(ctx context.Context) {
+		var ended engine.Ended
+		if ended, err = l.attempter.Attempt(ctx, d.Wake.Lane()); ended == engine.FencedOff {
+			err = errors.New("an attempt was fenced off, and nobody else was at work")
+		}
+	})
+	for {
+		select {
+		case <-over:
+			return err
+		case <-c.started:
+			r := c.scenario.during(c)
+			c.requests = append(c.requests, r)
+			for slices.Contains(c.requests, r) && !l.dead() {
+				if _, err := c.ask(r); err != nil {
+					return err
+				}
+			}
+		}
+	}
+}
+
+// sweep lets a minute pass, or as long as nothing is due, and sweeps.
+func (c *cell) sweep(head journal.Head) error {
+	c.pass(time.Minute)
+	due, err := c.opened.Journal.Due(context.Background(), c.clock(), 1)
+	if err != nil {
+		return err
+	}
+	if wait := head.Due.Sub(c.clock()); len(due) == 0 && wait > 0 {
+		c.pass(wait)
+	}
+	l, err := c.life()
+	if err != nil {
+		return err
+	}
+	<-c.spawn(l, func(ctx context.Context) { _, err = l.settler.Sweep(ctx, 10) })
+	if l.dead() {
+		return errors.Join(c.bury(nil), c.verify())
+	}
+	c.current.Store(nil)
+	return err
+}
+
+// bury clears away what died. A process takes its queue with it and another one
+// opens the store; the message of an invocation is delivered again.
+func (c *cell) bury(d *memqueue.Delivery) error {
+	if !buried() {
+		return errors.New("something of what died still runs")
+	}
+	c.current.Store(nil)
+	if c.store.Death == Invocation {
+		if d != nil {
+			c.queue.Return(*d, 0)
+		}
+		return nil
+	}
+	c.process, c.queue = nil, memqueue.New()
+	if err := c.close(); err != nil {
+		return err
+	}
+	return c.open()
+}
+
+func (c *cell) close() error {
+	if c.opened.Close == nil {
+		return nil
+	}
+	return c.opened.Close()
+}
+
+// end closes the store of a cell.
+func (c *cell) end() error {
+	err := c.close()
+	if c.disk.Remove != nil {
+		c.disk.Remove()
+	}
+	return err
+}

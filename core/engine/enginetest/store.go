@@ -1,0 +1,51 @@
+package enginetest
+
+import (
+	"testing"
+
+	"github.com/layover-run/layover/core/journal"
+)
+
+// Death says what ends at a failpoint.
+type Death string
+
+const (
+	// Process: everything in memory, the queue included, and the store's own
+	// goroutines. Another process opens the store; wakes that waited are lost.
+	Process Death = "process"
+	// Invocation: the one call of a service that passed the point. Its message
+	// is delivered again; the lease has to run out before others may go on.
+	Invocation Death = "invocation"
+)
+
+// Store is one journal to sweep.
+type Store struct {
+	Name string
+	// Points is the prefix of the names of the adapter's own failpoints.
+	Points string
+	Death  Death
+	// New makes an empty store for one cell.
+	New func(t testing.TB) Disk
+	// Passes bounds how many passes of one point are cells, for a store that is
+	// too slow for all of them. Defaults to all; the certificate names a bound.
+	Passes int
+}
+
+// Disk is what outlives a death.
+type Disk struct {
+	// Open is what a process does when it starts: once for each Process that
+	// dies, and once for all invocations.
+	Open func() (Opened, error)
+	// Remove frees what New took. Nil means that there is nothing to free.
+	Remove func()
+}
+
+// Opened is a journal in the hands of one process.
+type Opened struct {
+	Journal journal.Journal
+	// Boot is the id of the process where it holds the store alone; else empty.
+	Boot string
+	// Close gives the store up. After a death it is what the operating system
+	// would do: it must not finish what was under way. Nil means nothing to do.
+	Close func() error
+}
