@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"runtime/debug"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/aws/aws-lambda-go/events"
@@ -32,6 +33,20 @@ type APIOptions struct {
 	// Boot is this opening of the data: requests that mean another one are
 	// refused. Empty takes them all.
 	Boot string
+	// Token, when set, is what every request has to show as its bearer token.
+	Token string
+	// Events is where the events of a conversation come from. Defaults to the
+	// admitter.
+	Events EventSource
+	// Tail is where the events of all conversations come from. Without one they
+	// cannot be followed at once.
+	Tail Tail
+	// Heartbeat is how often a silent stream shows that it lives. Defaults to
+	// 15 s.
+	Heartbeat time.Duration
+	// Stall is how long one write to the reader of a stream may take. Defaults
+	// to 20 s.
+	Stall time.Duration
 	// Log hears of defects. Defaults to slog.Default.
 	Log *slog.Logger
 }
@@ -41,9 +56,10 @@ type APIOptions struct {
 const acceptFor = 30 * time.Second
 
 type api struct {
-	admit *Admit
-	opts  APIOptions
-	mux   *http.ServeMux
+	admit   *Admit
+	opts    APIOptions
+	mux     *http.ServeMux
+	streams atomic.Int64 // open now
 }
 
 // NewAPI serves the /v1 API. Submissions take the road of every other message:
@@ -55,8 +71,29 @@ func NewAPI(admit *Admit, o APIOptions) http.Handler {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
+	if o.Heartbeat <= 0 {
+		o.Heartbeat = heartbeat
+	}
+	if o.Stall <= 0 {
+		o.Stall = stallAfter
+	}
+	if o.Events == nil {
+		o.Events = admit.Admitter()
+	}
 	a := &api{admit: admit, opts: o, mux: http.NewServeMux()}
-	for pattern, handle := range map[string]func(http.ResponseWriter, *http.Request) error{
+	for pattern, handle := range a.routes() {
+		a.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			if err := handle(w, r); err != nil {
+				writeProblem(w, problem(pattern, err))
+			}
+		})
+	}
+	return a
+}
+
+// routes is every method and path of the API.
+func (a *api) routes() map[string]func(http.ResponseWriter, *http.Request) error {
+	return map[string]func(http.ResponseWriter, *http.Request) error{
 		"POST /v1/submissions":                                   a.submit,
 		"POST /v1/conversations/{conversation}/submissions":      a.submit,
 		"POST /v1/conversations/{conversation}/abort":            a.abort,
@@ -65,21 +102,17 @@ func NewAPI(admit *Admit, o APIOptions) http.Handler {
 		"POST /v1/conversations/{conversation}/followUp":         a.later("followUp"),
 		"POST /v1/approvals/{approval}":                          a.decide,
 		"POST /v1/events":                                        a.event,
+		"GET /v1/conversations":                                  a.conversations,
 		"GET /v1/conversations/{conversation}":                   a.status,
+		"GET /v1/conversations/{conversation}/events":            a.events,
 		"GET /v1/conversations/{conversation}/records":           a.records,
 		"GET /v1/conversations/{conversation}/verify":            a.verify,
 		"GET /v1/conversations/{conversation}/submissions/{run}": a.progress,
 		"GET /v1/submissions/{run}":                              a.progress,
+		"GET /v1/events":                                         a.tail,
 		"GET /v1/approvals":                                      a.approvals,
 		"GET /v1/agents":                                         a.agents,
-	} {
-		a.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-			if err := handle(w, r); err != nil {
-				writeProblem(w, problem(pattern, err))
-			}
-		})
 	}
-	return a
 }
 
 // ServeHTTP answers everything, refusals of the router included, with JSON.
@@ -121,9 +154,12 @@ func (r *refusal) Header() http.Header         { return r.header }
 func (r *refusal) Write(b []byte) (int, error) { return len(b), nil }
 func (r *refusal) WriteHeader(status int)      { r.status = status }
 
-// guard keeps other web pages out: the API has no token, and a browser that
-// shows one would send its requests here.
+// guard lets in who may ask. It keeps other web pages out: a browser that shows
+// one would send its requests here, with the cookies of this server.
 func (a *api) guard(r *http.Request) error {
+	if a.opts.Token != "" && !bears(r, a.opts.Token) {
+		return refuse(wire.KindUnauthorized, "request", "give the token of the server: set LAYOVER_TOKEN", "this server wants a token")
+	}
 	if a.opts.LoopbackOnly && !loopback(r.Host) {
 		return refuse(wire.KindForbidden, "request", "use the address the server printed", "host %q is not this machine", r.Host)
 	}

@@ -2,7 +2,9 @@ package functions
 
 import (
 	"context"
+	"fmt"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/layover-run/layover/core"
@@ -11,6 +13,9 @@ import (
 	"github.com/layover-run/layover/core/journal"
 	"github.com/layover-run/layover/core/record"
 )
+
+// defaultPage is how many conversations a page lists when nothing is said.
+const defaultPage = 50
 
 // MaxWait is the longest a request for progress waits; a caller asks again.
 const MaxWait = 60 * time.Second
@@ -26,7 +31,20 @@ func (a *api) status(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	out := wire.Status{Conversation: st.Conversation, State: string(st.State), Epoch: st.Epoch, Queued: st.Queued}
+	out := statusOf(st)
+	if st.Latest != nil && st.Latest.Output.Aside != nil {
+		// Its row has the same outcome and a way to the payload, once the
+		// outcome is handed over.
+		if p, err := a.admit.Admitter().Await(ended(r.Context()), lane.Tenant, out.Latest.Submission, engine.UntilSettled); err == nil {
+			out.Latest.Output = p.Output
+		}
+	}
+	writeJSON(w, http.StatusOK, out)
+	return nil
+}
+
+func statusOf(st engine.Status) wire.Status {
+	out := wire.Status{Conversation: st.Conversation, State: string(st.State), Epoch: st.Epoch, Queued: st.Queued, Damaged: st.Damaged}
 	if run := st.Active; run != nil {
 		out.Active = &wire.Active{Submission: run.Submission, Agent: run.Agent, Turn: run.Turn, Attempts: run.Attempts,
 			StartedAt: run.StartedAt, Deadline: run.Deadline, Usage: run.Usage, Aborting: run.Aborting, Parked: waitOf(run.Waits)}
@@ -34,14 +52,43 @@ func (a *api) status(w http.ResponseWriter, r *http.Request) error {
 	if st.Latest != nil {
 		latest := outcome(st.Latest)
 		latest.Conversation = st.Conversation
-		if st.Latest.Output.Aside != nil {
-			// Its row has the same outcome and a way to the payload, once the
-			// outcome is handed over.
-			if p, err := a.admit.Admitter().Await(ended(r.Context()), lane.Tenant, latest.Submission, engine.UntilSettled); err == nil {
-				latest.Output = p.Output
-			}
-		}
 		out.Latest = &latest
+	}
+	return out
+}
+
+// conversations lists what there is, a page at a time, or what is active.
+func (a *api) conversations(w http.ResponseWriter, r *http.Request) error {
+	const op = "list"
+	query := r.URL.Query()
+	limit := defaultPage
+	if given := query.Get("limit"); given != "" {
+		var err error
+		if limit, err = strconv.Atoi(given); err != nil || limit < 1 || limit > engine.MaxPage {
+			return refuse(engine.KindInvalid, op, fmt.Sprintf("use a number from 1 to %d", engine.MaxPage), "limit %q is not possible", given)
+		}
+	}
+	active, err := flag(op, query.Get("active"), "active", false)
+	if err != nil {
+		return err
+	}
+	tenant, _ := a.caller(r)
+	var list []engine.Status
+	out := wire.Conversations{Conversations: []wire.Status{}}
+	if active {
+		list, err = a.admit.Admitter().Active(r.Context(), tenant)
+	} else {
+		list, out.Next, err = a.admit.Admitter().Conversations(r.Context(), tenant, query.Get("cursor"), limit)
+	}
+	if err != nil {
+		return err
+	}
+	for _, st := range list {
+		status := statusOf(st)
+		if status.Latest != nil {
+			status.Latest.Output = nil // a list says how it went, not what came out
+		}
+		out.Conversations = append(out.Conversations, status)
 	}
 	writeJSON(w, http.StatusOK, out)
 	return nil

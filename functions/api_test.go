@@ -28,6 +28,8 @@ import (
 type world struct {
 	t         *testing.T
 	api       http.Handler
+	admit     *functions.Admit
+	log       *slog.Logger
 	journal   *memjournal.Journal
 	attempter *engine.Attempter
 	settler   *engine.Settler
@@ -50,7 +52,7 @@ func newWorldOn(t *testing.T, mem *memjournal.Journal, wrap func(journal.Journal
 		t.Fatal(err)
 	}
 	quiet := slog.New(slog.DiscardHandler)
-	w := &world{t: t, journal: mem}
+	w := &world{t: t, journal: mem, log: quiet}
 	cfg := engine.Config{Journal: mem, Queue: memqueue.New(), Boot: mem.Boot(), Log: quiet}
 	if wrap != nil {
 		cfg.Journal = wrap(mem)
@@ -65,8 +67,8 @@ func newWorldOn(t *testing.T, mem *memjournal.Journal, wrap func(journal.Journal
 	if w.settler, err = engine.NewSettler(cfg); err != nil {
 		t.Fatal(err)
 	}
-	admit := functions.NewAdmit(admitter, functions.AdmitOptions{Log: quiet})
-	w.api = functions.NewAPI(admit, functions.APIOptions{LoopbackOnly: true, Log: quiet})
+	w.admit = functions.NewAdmit(admitter, functions.AdmitOptions{Log: quiet})
+	w.api = functions.NewAPI(w.admit, functions.APIOptions{LoopbackOnly: true, Log: quiet})
 	return w
 }
 

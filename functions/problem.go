@@ -18,8 +18,8 @@ import (
 	"github.com/layover-run/layover/core/record"
 )
 
-// statusOf is the HTTP status of each kind of error.
-var statusOf = map[engine.ErrorKind]int{
+// httpStatus is the HTTP status of each kind of error.
+var httpStatus = map[engine.ErrorKind]int{
 	engine.KindInvalid:     http.StatusBadRequest,
 	engine.KindTooLarge:    http.StatusRequestEntityTooLarge,
 	engine.KindNotFound:    http.StatusNotFound,
@@ -31,6 +31,7 @@ var statusOf = map[engine.ErrorKind]int{
 	engine.KindUnavailable: http.StatusServiceUnavailable,
 	engine.KindCorrupt:     http.StatusInternalServerError,
 	engine.KindInternal:    http.StatusInternalServerError,
+	wire.KindUnauthorized:  http.StatusUnauthorized,
 	wire.KindForbidden:     http.StatusForbidden,
 	wire.KindMisdirected:   http.StatusMisdirectedRequest,
 }
@@ -43,7 +44,7 @@ func refuse(kind engine.ErrorKind, op, hint, format string, args ...any) *engine
 // problem makes the document an error is answered with.
 func problem(op string, err error) wire.Problem {
 	e := engine.AsError(op, err)
-	status, ok := statusOf[e.Kind]
+	status, ok := httpStatus[e.Kind]
 	if !ok {
 		status = http.StatusInternalServerError
 	}
@@ -52,6 +53,9 @@ func problem(op string, err error) wire.Problem {
 }
 
 func writeProblem(w http.ResponseWriter, p wire.Problem) {
+	if p.Status == http.StatusUnauthorized {
+		w.Header().Set("WWW-Authenticate", `Bearer realm="layover"`)
+	}
 	write(w, p.Status, wire.TypeProblem, p)
 }
 

@@ -65,7 +65,7 @@ func Run(ctx context.Context, env Env) int {
 	}
 	stdout := &lockedWriter{w: env.Stdout}
 	env.Stdout, env.Stderr = stdout, &lockedWriter{w: env.Stderr}
-	a := &app{Env: env}
+	a := &app{Env: env, stdout: stdout}
 	root := a.root()
 	root.SetArgs(append([]string{}, env.Args...)) // nil would mean os.Args
 	root.SetIn(env.Stdin)
@@ -95,6 +95,7 @@ func Run(ctx context.Context, env Env) int {
 // app is one command line: its environment and its global flags.
 type app struct {
 	Env
+	stdout  *lockedWriter
 	started bool // a command runs: what fails now is not the command line
 
 	json   bool
@@ -132,6 +133,7 @@ func (a *app) root() *cobra.Command {
 	root.AddCommand(
 		a.devCommand(), a.submitCommand(), a.sendCommand(),
 		a.approvalsCommand(), a.decideCommand("approve"), a.decideCommand("deny"),
+		a.eventsCommand(), a.tailCommand(),
 		a.statusCommand(), a.recordsCommand(), a.verifyCommand(),
 		a.abortCommand(), a.resolveCommand(),
 		a.agentsCommand(), a.versionCommand(),
@@ -191,16 +193,25 @@ type lockedWriter struct {
 	mu  sync.Mutex
 	w   io.Writer
 	err error // the first one
+	eof bool  // nobody reads any more
 }
 
 func (l *lockedWriter) Write(b []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n, err := l.w.Write(b)
+	l.eof = l.eof || errors.Is(err, syscall.EPIPE) || errors.Is(err, io.ErrClosedPipe)
 	if l.err == nil && !errors.Is(err, syscall.EPIPE) { // a reader that has seen enough is no failure
 		l.err = err
 	}
 	return n, err
+}
+
+// closed reports that nobody reads any more.
+func (l *lockedWriter) closed() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.eof
 }
 
 func (l *lockedWriter) failed() error {

@@ -48,7 +48,7 @@ func (a *app) connect() (*client.Client, error) {
 			server = "http://" + defaultListen
 		}
 	}
-	c, err := client.New(server, client.Options{Tenant: a.tenant, Principal: a.as, Boot: boot})
+	c, err := client.New(server, client.Options{Tenant: a.tenant, Principal: a.as, Boot: boot, Token: a.Getenv("LAYOVER_TOKEN")})
 	if err != nil {
 		return nil, usage("%s", strings.TrimPrefix(err.Error(), "client: "))
 	}
@@ -106,6 +106,11 @@ func spelled(line []byte) []byte {
 
 func (a *app) printf(format string, args ...any) {
 	_, _ = fmt.Fprintf(a.Stdout, format, args...) // a closed pipe: nobody reads
+}
+
+// note says something beside the output.
+func (a *app) note(format string, args ...any) {
+	_, _ = fmt.Fprintf(a.Stderr, format, args...) // nobody reads
 }
 
 // table prints rows in columns.

@@ -88,8 +88,7 @@ func (a *app) dev(ctx context.Context, listen string) (err error) {
 	}
 	defer socket.Close()
 	log := slog.New(newLogHandler(a.Stderr, !a.json))
-	w := newWatch()
-	config := embedded.Config{Model: demo.New(), Log: log, OnBatch: w.onBatch, OnUserError: a.userError}
+	config := embedded.Config{Model: demo.New(), Log: log, OnUserError: a.userError, OnEvent: a.showEvent}
 	for _, d := range a.Agents {
 		config.Definitions = append(config.Definitions, d.Engine())
 	}
@@ -103,24 +102,13 @@ func (a *app) dev(ctx context.Context, listen string) (err error) {
 	}
 	defer a.forget(url)
 
-	watching := make(chan struct{})
-	go func() {
-		defer close(watching)
-		w.run(rt.Admit().Admitter(), a.showEvent, log)
-	}()
 	err = serve(ctx, socket, rt.Handler(), log)
 	if !a.json {
 		a.printf("stopping; what is not done goes on at the next start\n")
 	}
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeRuns)
 	defer cancel()
-	closeErr := rt.Close(closing)
-	w.stop()
-	select {
-	case <-watching:
-	case <-time.After(time.Second): // nobody reads what it wants to show
-	}
-	return errors.Join(err, closeErr)
+	return errors.Join(err, rt.Close(closing))
 }
 
 func (a *app) checkDev(listen string) error {
@@ -288,5 +276,3 @@ func (a *app) showEvent(lane journal.Lane, e event.Event) {
 		a.printf("%s\n", line)
 	}
 }
-
-var _ records = (*engine.Admitter)(nil)

@@ -28,6 +28,9 @@ type Options struct {
 	Tenant string
 	// Principal is who asks. Empty leaves it to the server.
 	Principal string
+	// Token is the bearer token of the server, where it wants one. It goes to no
+	// error.
+	Token string
 	// Boot, when set, is the opening of a data directory that is meant: another
 	// server at the address refuses every request.
 	Boot string
@@ -174,6 +177,9 @@ func (c *Client) do(ctx context.Context, method, path string, body io.Reader) (*
 	}
 	if c.opts.Principal != "" {
 		req.Header.Set(wire.HeaderPrincipal, c.opts.Principal)
+	}
+	if c.opts.Token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.opts.Token)
 	}
 	if c.opts.Boot != "" {
 		req.Header.Set(wire.HeaderBoot, c.opts.Boot)

@@ -21,6 +21,7 @@ import (
 
 	"github.com/layover-run/layover/core/agent"
 	"github.com/layover-run/layover/core/engine"
+	"github.com/layover-run/layover/core/event"
 	"github.com/layover-run/layover/core/journal"
 	"github.com/layover-run/layover/core/journal/sqlitejournal"
 	"github.com/layover-run/layover/core/model"
@@ -57,6 +58,10 @@ type Config struct {
 	// OnBatch observes every batch appended here, after it is durable. It must
 	// not block.
 	OnBatch func(journal.Lane, record.Batch)
+	// OnEvent hears of every event that is recorded here, each once and in the
+	// order of its conversation, from one goroutine. It may be slow: runs do not
+	// wait for it.
+	OnEvent func(journal.Lane, event.Event)
 }
 
 // Runtime is an open data directory with everything that works on it.
@@ -67,6 +72,9 @@ type Runtime struct {
 	attempt  *functions.Attempt
 	settle   *functions.Settle
 	settler  *engine.Settler
+	tail     *tail
+	trace    *watch        // for Config.OnEvent, else nil
+	traced   chan struct{} // closed when the trace has ended
 	cfg      Config
 	cancel   context.CancelFunc
 	draining chan struct{} // closed when no new attempt may start
@@ -112,6 +120,7 @@ func Open(dir string, c Config) (*Runtime, error) {
 		return nil, errors.Join(err, store.Close())
 	}
 	rt.run()
+	rt.startTrace()
 	return rt, nil
 }
 
@@ -147,7 +156,7 @@ func definitions(c Config) ([]engine.Definition, error) {
 func (rt *Runtime) assemble(registry *engine.Registry) error {
 	cfg := engine.Config{
 		Journal: rt.store, Queue: rt.wakes, Boot: rt.store.Boot(), AttemptTimeout: rt.cfg.AttemptTimeout,
-		Log: rt.cfg.Log, OnUserError: rt.cfg.OnUserError, OnBatch: rt.cfg.OnBatch,
+		Log: rt.cfg.Log, OnUserError: rt.cfg.OnUserError, OnBatch: rt.onBatch,
 		Feed: engine.NewFeed(),
 	}
 	admitter, err := engine.NewAdmitter(cfg, registry.Manifest())
@@ -161,6 +170,10 @@ func (rt *Runtime) assemble(registry *engine.Registry) error {
 	if rt.settler, err = engine.NewSettler(cfg); err != nil {
 		return err
 	}
+	rt.tail = newTail(admitter, rt.cfg.Log, rt.store.Boot())
+	if rt.cfg.OnEvent != nil {
+		rt.trace, rt.traced = newWatch(), make(chan struct{})
+	}
 	rt.admit = functions.NewAdmit(admitter, functions.AdmitOptions{Log: rt.cfg.Log})
 	rt.attempt = functions.NewAttempt(attempter, rt.cfg.Log)
 	rt.settle = functions.NewSettle(rt.settler, rt.cfg.Log)
@@ -172,7 +185,7 @@ func (rt *Runtime) Admit() *functions.Admit { return rt.admit }
 
 // Handler serves the HTTP API, for loopback use.
 func (rt *Runtime) Handler() http.Handler {
-	return functions.NewAPI(rt.admit, functions.APIOptions{LoopbackOnly: true, Boot: rt.store.Boot(), Log: rt.cfg.Log})
+	return functions.NewAPI(rt.admit, functions.APIOptions{LoopbackOnly: true, Boot: rt.store.Boot(), Tail: rt.tail, Log: rt.cfg.Log})
 }
 
 // Boot identifies this opening of the data directory.
@@ -180,6 +193,39 @@ func (rt *Runtime) Boot() string { return rt.store.Boot() }
 
 // Writes counts the rows written since Open.
 func (rt *Runtime) Writes() int64 { return rt.store.Writes() }
+
+// onBatch tells everyone who listens.
+func (rt *Runtime) onBatch(lane journal.Lane, b record.Batch) {
+	if rt.cfg.OnBatch != nil {
+		rt.cfg.OnBatch(lane, b)
+	}
+	if rt.trace != nil {
+		rt.trace.onBatch(lane, b)
+	}
+	rt.tail.onBatch(lane, b)
+}
+
+func (rt *Runtime) startTrace() {
+	if rt.trace == nil {
+		return
+	}
+	go func() {
+		defer close(rt.traced)
+		rt.trace.run(rt.admit.Admitter(), rt.cfg.OnEvent, rt.cfg.Log)
+	}()
+}
+
+// stopTrace lets the trace end, unless nobody takes what it tells.
+func (rt *Runtime) stopTrace() {
+	if rt.trace == nil {
+		return
+	}
+	rt.trace.stop()
+	select {
+	case <-rt.traced:
+	case <-time.After(time.Second):
+	}
+}
 
 // Quiet waits until nothing is due or under way: every lane is idle or parked
 // for later. It is for tests and orderly shutdowns.
@@ -208,6 +254,8 @@ func (rt *Runtime) Close(ctx context.Context) error {
 		case <-idle:
 		case <-ctx.Done():
 		}
+		rt.tail.stop()
+		rt.stopTrace()
 		rt.closeErr = rt.store.Close()
 	})
 	return rt.closeErr

@@ -21,6 +21,8 @@ type Status struct {
 	Active       *ActiveRun
 	Queued       int
 	Latest       *record.RunSettled
+	// Damaged says, in a list, that the conversation's log does not read.
+	Damaged bool
 
 	cursor uint64
 	next   string // the first queued submission

@@ -30,6 +30,8 @@ var (
 	ErrNewer = errors.New("store written by a newer version")
 	// ErrFull: no space left on the device.
 	ErrFull = errors.New("no space left")
+	// ErrCursor: a cursor of Lister that no page ended with.
+	ErrCursor = errors.New("not a cursor")
 	// ErrClosed: the journal was closed.
 	ErrClosed = errors.New("journal closed")
 )

@@ -25,8 +25,21 @@ const (
 const (
 	TypeJSON    = "application/json"
 	TypeLines   = "application/x-ndjson"
+	TypeEvents  = "text/event-stream"
 	TypeProblem = "application/problem+json"
 )
+
+// What a stream of events says besides events: the event field of SSE.
+const (
+	EventProblem = "problem" // the stream ends here; the data is a Problem
+	EventGap     = "gap"     // events before it are not in this stream; the data is a Gap
+)
+
+// Gap says that a stream does not have every event since the last one: read
+// the conversations themselves.
+type Gap struct {
+	Gap bool `json:"gap"`
+}
 
 // Submit asks for a run.
 type Submit struct {
@@ -118,6 +131,15 @@ type Status struct {
 	Active       *Active   `json:"active,omitempty"`
 	Queued       int       `json:"queued"`
 	Latest       *Progress `json:"latest,omitempty"` // the last submission that ended
+	// Damaged says, in a list, that the conversation's log does not read.
+	Damaged bool `json:"damaged,omitempty"`
+}
+
+// Conversations is a page of conversations, the one opened last first; or
+// every active one, what is due first. In a list no run has its output.
+type Conversations struct {
+	Conversations []Status `json:"conversations"`
+	Next          string   `json:"next,omitempty"` // cursor of the next page
 }
 
 // Active is the run that has the lane.
@@ -270,6 +292,9 @@ type Problem struct {
 	Op     string `json:"op"`   // what was asked
 	Hint   string `json:"hint,omitempty"`
 }
+
+// KindUnauthorized is the kind of requests without the token of the server.
+const KindUnauthorized = "unauthorized"
 
 // KindForbidden is the kind of requests that were not made by who may make
 // them; the other kinds are those of package engine.

@@ -37,6 +37,7 @@ type store struct {
 	mu       sync.Mutex
 	writes   int64
 	lanes    map[journal.Lane]*lane
+	opened   []journal.Lane // the lanes in the order of their first write
 	subs     map[key]journal.Submission
 	payloads map[key][]byte
 	watched  map[journal.Lane]chan struct{} // closed when the lane's head changes
@@ -131,7 +132,12 @@ func (s *store) lane(name journal.Lane) *lane {
 	return &lane{head: journal.Head{Lane: name, State: journal.Idle}}
 }
 
-func (s *store) keep(l *lane) { s.lanes[l.head.Lane] = l }
+func (s *store) keep(l *lane) {
+	if s.lanes[l.head.Lane] == nil {
+		s.opened = append(s.opened, l.head.Lane)
+	}
+	s.lanes[l.head.Lane] = l
+}
 
 // next is closed at the lane's next change.
 func (s *store) next(lane journal.Lane) <-chan struct{} {

@@ -16,7 +16,7 @@ import (
 type reader struct {
 	c *conn
 
-	head, entries, batches, sub, payload, due *stmt
+	head, entries, batches, sub, payload, due, lanes *stmt
 }
 
 func openReader(path string) (*reader, error) {
@@ -27,7 +27,7 @@ func openReader(path string) (*reader, error) {
 	r := &reader{c: c}
 	err = c.prepareAll(map[**stmt]string{
 		&r.head: sqlHeadGet, &r.entries: sqlEntries, &r.batches: sqlBatches,
-		&r.sub: sqlSubGet, &r.payload: sqlPayload, &r.due: sqlDue,
+		&r.sub: sqlSubGet, &r.payload: sqlPayload, &r.due: sqlDue, &r.lanes: sqlLanes,
 	})
 	if err != nil {
 		_ = c.close()

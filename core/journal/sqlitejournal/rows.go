@@ -22,6 +22,7 @@ const (
 	sqlEntries = "SELECT slot, kind, key, digest, ref, body, actor, at FROM inbox WHERE lane = ? AND slot > ? ORDER BY slot"
 	sqlBatches = "SELECT slot, batch, epoch, digest, body FROM log WHERE lane = ? AND slot >= ? ORDER BY slot LIMIT ?"
 	sqlDue     = "SELECT " + headColumns + ", tenant, conversation FROM heads WHERE due IS NOT NULL AND due <= ? ORDER BY due LIMIT ?"
+	sqlLanes   = "SELECT " + headColumns + ", tenant, conversation, id FROM heads WHERE tenant = ? AND id < ? ORDER BY id DESC LIMIT ?"
 	sqlSubGet  = "SELECT conversation, key, digest, agent, principal, input, reply_to, allowance, parent," +
 		" admitted_at, tail, outcome, settled_at FROM submissions WHERE id = ? AND tenant = ?"
 	sqlPayload = "SELECT body FROM payloads WHERE digest = ? AND tenant = ?"

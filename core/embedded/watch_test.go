@@ -1,7 +1,6 @@
-package cli
+package embedded
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"iter"
@@ -186,28 +185,5 @@ func TestWatchForgetsIdleLanes(t *testing.T) {
 	}
 	if want := append(everything("c1", "r1"), everything("c1", "r2")...); !slices.Equal(s.events, want) {
 		t.Errorf("shown %v, want %v", s.events, want)
-	}
-}
-
-func TestLogHandler(t *testing.T) {
-	for stacks, want := range map[bool]string{
-		true:  "layover: defect: where=tool\\x1b[31m, n=1.\n    goroutine 1\n        main.go:1\n",
-		false: `layover: defect: where=tool\x1b[31m, n=1, stack=goroutine 1; main.go:1.` + "\n",
-	} {
-		var out bytes.Buffer
-		log := slog.New(newLogHandler(&out, stacks)).With("where", "tool\x1b[31m")
-		log.Info("not shown")
-		log.Error("defect", "n", 1, "stack", "goroutine 1\n\tmain.go:1\n")
-		if out.String() != want {
-			t.Errorf("stacks %t:\n%q, want\n%q", stacks, out.String(), want)
-		}
-	}
-}
-
-func TestProgramName(t *testing.T) {
-	for arg0, want := range map[string]string{"layover": "layover", "./bin/layover": "./bin/layover", "/nowhere/layover": "/nowhere/layover"} {
-		if got := programName(arg0); got != want {
-			t.Errorf("%s: %s, want %s", arg0, got, want)
-		}
 	}
 }

@@ -1,0 +1,114 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"iter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/layover-run/layover/core/client"
+	"github.com/layover-run/layover/core/event"
+)
+
+func (a *app) eventsCommand() *cobra.Command {
+	var submission, after string
+	var follow, live bool
+	cmd := a.command("events CONVERSATION | --submission ID [flags]", "Shows what happened in a conversation",
+		`One line for each event, in order. With --follow it goes on with what happens next
+until it is interrupted, and connects again when the server was away. With --json the
+events are printed as they are, each with the id that --after goes on behind.`,
+		a.Program+" events demo\n"+a.Program+" events demo --follow\n"+a.Program+" events demo --follow --live --json --after 17",
+		cobra.MaximumNArgs(1), func(cmd *cobra.Command, args []string) error {
+			if live && !follow {
+				return usage("--live is for --follow: what is provisional is not kept")
+			}
+			c, err := a.connect()
+			if err != nil {
+				return err
+			}
+			conversation, err := a.conversation(cmd.Context(), c, args, submission)
+			if err != nil {
+				return err
+			}
+			o := client.EventsOptions{After: after, Follow: follow, Live: live, OnLost: a.lost}
+			return a.showEvents(cmd.Context(), c.Events(cmd.Context(), conversation, o))
+		})
+	cmd.Flags().StringVar(&submission, "submission", "", "a submission of the conversation")
+	cmd.Flags().StringVar(&after, "after", "", "only what is behind the event with this id")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with what happens next")
+	cmd.Flags().BoolVar(&live, "live", false, "with --follow: also pieces of responses on their way, which may be retracted")
+	return cmd
+}
+
+func (a *app) tailCommand() *cobra.Command {
+	var after string
+	cmd := a.command("tail [flags]", "Shows what happens in all conversations",
+		`From now on, until it is interrupted. What happened before is in the events of each
+conversation.`,
+		a.Program+" tail\n"+a.Program+" tail --json",
+		cobra.NoArgs, func(cmd *cobra.Command, _ []string) error {
+			c, err := a.connect()
+			if err != nil {
+				return err
+			}
+			o := client.EventsOptions{After: after, OnLost: a.lost}
+			return a.showEvents(cmd.Context(), c.Tail(cmd.Context(), o))
+		})
+	cmd.Flags().StringVar(&after, "after", "", "go on behind the event with this id, if the server still has it")
+	return cmd
+}
+
+// lost tells a person that the server is away; a script sees the events go on.
+func (a *app) lost(error) {
+	if !a.json {
+		a.note("the server does not answer; connecting again\n")
+	}
+}
+
+// showEvents prints a stream until it ends or the caller has enough.
+func (a *app) showEvents(ctx context.Context, events iter.Seq2[client.Event, error]) error {
+	for e, err := range events {
+		switch {
+		case err != nil && ctx.Err() != nil && errors.Is(err, context.Canceled):
+			return nil // an interrupt is how a stream without an end is left
+		case err != nil:
+			return err
+		}
+		if err := a.showEventLine(e); err != nil {
+			return err
+		}
+		if a.stdout.closed() {
+			return nil
+		}
+	}
+	return nil
+}
+
+func (a *app) showEventLine(e client.Event) error {
+	if a.json {
+		if e.Gap {
+			return a.printJSON(map[string]any{"gap": true, "id": e.ID})
+		}
+		_, err := a.Stdout.Write(spelled(append(e.JSON, '\n')))
+		return err
+	}
+	if e.Gap {
+		a.printf("… some events are not shown: they are in the events of their conversations\n")
+		return nil
+	}
+	var ev event.Event
+	err := json.Unmarshal(e.JSON, &ev)
+	switch {
+	case errors.Is(err, event.ErrUnknownKind):
+		return nil // of a newer server, and said by its neighbours
+	case err != nil:
+		return fail(exitBroken, "events", "upgrade this program", "an event does not decode: %v", err)
+	}
+	ev.At = ev.At.Local()
+	if line := event.Line(ev, a.again()); line != "" {
+		a.printf("%s\n", line)
+	}
+	return nil
+}
