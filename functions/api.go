@@ -160,7 +160,7 @@ func (a *api) guard(r *http.Request) error {
 	if a.opts.Token != "" && !bears(r, a.opts.Token) {
 		return refuse(wire.KindUnauthorized, "request", "give the token of the server: set LAYOVER_TOKEN", "this server wants a token")
 	}
-	if a.opts.LoopbackOnly && !loopback(r.Host) {
+	if a.opts.LoopbackOnly && !LoopbackHost(r.Host) {
 		return refuse(wire.KindForbidden, "request", "use the address the server printed", "host %q is not this machine", r.Host)
 	}
 	if boot := r.Header.Get(wire.HeaderBoot); boot != "" && a.opts.Boot != "" && boot != a.opts.Boot {
@@ -193,8 +193,9 @@ func dotted(path string) bool {
 	return false
 }
 
-// loopback reports whether a Host header names this machine.
-func loopback(hostport string) bool {
+// LoopbackHost reports whether an address, with a port or without, names this
+// machine and nothing others can reach.
+func LoopbackHost(hostport string) bool {
 	host, _, err := net.SplitHostPort(hostport)
 	if err != nil {
 		host = hostport

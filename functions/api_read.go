@@ -174,7 +174,7 @@ func (a *api) records(w http.ResponseWriter, r *http.Request) error {
 	if err := a.admit.Admitter().Exists(r.Context(), lane); err != nil {
 		return err
 	}
-	begun := false
+	begun, rc := false, http.NewResponseController(w)
 	for b, err := range a.admit.Admitter().Records(r.Context(), lane) {
 		var line []byte
 		if err == nil {
@@ -189,6 +189,7 @@ func (a *api) records(w http.ResponseWriter, r *http.Request) error {
 			}
 		}
 		begun = beginLines(w, begun)
+		_ = rc.SetWriteDeadline(time.Now().Add(a.opts.Stall)) // for each line, not for all of them
 		if _, err := w.Write(append(line, '\n')); err != nil {
 			return nil // the caller is gone
 		}

@@ -3,6 +3,7 @@ package functions
 import (
 	"bytes"
 	"context"
+	"errors"
 	"iter"
 	"net/http"
 	"strconv"
@@ -191,5 +192,8 @@ func (s *streamWriter) flush() error {
 	if err != nil {
 		return err
 	}
-	return s.rc.Flush()
+	if err := s.rc.Flush(); !errors.Is(err, http.ErrNotSupported) {
+		return err
+	}
+	return nil
 }

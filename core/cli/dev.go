@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -23,31 +21,34 @@ import (
 	"github.com/layover-run/layover/core/failpoint"
 	"github.com/layover-run/layover/core/journal"
 	"github.com/layover-run/layover/core/model/demo"
-	"github.com/layover-run/layover/functions"
 )
 
-const (
-	// closeRequests is how long open requests may take to end at a stop.
-	closeRequests = 5 * time.Second
-	// closeRuns is how long attempts may take to come to a safe boundary.
-	closeRuns = 20 * time.Second
-)
+// closeRuns is how long attempts may take to come to a safe boundary.
+const closeRuns = 20 * time.Second
 
 func (a *app) devCommand() *cobra.Command {
-	var listen string
+	var listen, tokenFile string
 	var failpoints bool
 	cmd := a.command("dev [flags]", "Runs everything in this process",
 		`The API, the queues and all agents of this program, with their data in a directory.
 What a killed server leaves behind goes on when it is started again. It shows what
-happens to runs, with --json as events, one for each line.`,
-		a.Program+" dev\n"+a.Program+" dev --listen 127.0.0.1:0 --data /tmp/try --json",
+happens to runs, with --json as events, one for each line.
+
+It listens for this machine only. For any other address a token is required, in
+--token-file or LAYOVER_TOKEN; clients send it when they have LAYOVER_TOKEN set.`,
+		a.Program+" dev\n"+a.Program+" dev --listen 127.0.0.1:0 --data /tmp/try --json\n"+a.Program+" dev --listen 0.0.0.0:7077 --token-file token.txt",
 		cobra.NoArgs, func(cmd *cobra.Command, _ []string) error {
 			if failpoints {
 				return a.listFailpoints()
 			}
-			return a.dev(cmd.Context(), listen)
+			token, err := a.token(cmd, tokenFile)
+			if err != nil {
+				return err
+			}
+			return a.dev(cmd.Context(), listen, token)
 		})
 	cmd.Flags().StringVar(&listen, "listen", defaultListen, "address and port to listen on; port 0 takes a free one")
+	cmd.Flags().StringVar(&tokenFile, "token-file", "", "a file with the token every request has to show (default: env LAYOVER_TOKEN)")
 	cmd.Flags().BoolVar(&failpoints, "list-failpoints", false, "list where LAYOVER_FAILPOINT can kill the process, and exit")
 	return cmd
 }
@@ -71,8 +72,8 @@ func (a *app) listFailpoints() error {
 	return nil
 }
 
-func (a *app) dev(ctx context.Context, listen string) (err error) {
-	if err := a.checkDev(listen); err != nil {
+func (a *app) dev(ctx context.Context, listen, token string) (err error) {
+	if err := a.checkDev(listen, token); err != nil {
 		return err
 	}
 	if a.data, err = filepath.Abs(a.data); err != nil {
@@ -102,7 +103,10 @@ func (a *app) dev(ctx context.Context, listen string) (err error) {
 	}
 	defer a.forget(url)
 
-	err = serve(ctx, socket, rt.Handler(), log)
+	err = rt.Serve(ctx, socket, embedded.ServeOptions{Token: token})
+	if err != nil {
+		err = fail(exitBroken, "dev", "start it again", "%v", err)
+	}
 	if !a.json {
 		a.printf("stopping; what is not done goes on at the next start\n")
 	}
@@ -111,18 +115,32 @@ func (a *app) dev(ctx context.Context, listen string) (err error) {
 	return errors.Join(err, rt.Close(closing))
 }
 
-func (a *app) checkDev(listen string) error {
+// token is what clients have to show: the content of a file, or of a variable.
+func (a *app) token(cmd *cobra.Command, file string) (string, error) {
+	if !cmd.Flags().Changed("token-file") {
+		return a.Getenv("LAYOVER_TOKEN"), nil
+	}
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		return "", usage("--token-file: %v", err)
+	}
+	token := strings.TrimSpace(string(raw))
+	if token == "" {
+		return "", usage("--token-file %q is empty", file)
+	}
+	return token, nil
+}
+
+func (a *app) checkDev(listen, token string) error {
 	if len(a.Agents) == 0 {
 		return usage("this program has no agents")
 	}
-	host, _, err := net.SplitHostPort(listen)
-	if err != nil {
+	if _, _, err := net.SplitHostPort(listen); err != nil {
 		return usage("--listen %q is not an address and a port, such as %s", listen, defaultListen)
 	}
-	ip, err := netip.ParseAddr(host)
-	if !strings.EqualFold(host, "localhost") && (err != nil || !ip.Unmap().IsLoopback()) {
-		f := usage("--listen %q is not only for this machine: a bearer token is required and not supported yet", listen)
-		f.todo = "listen on " + defaultListen
+	if err := embedded.CheckToken(listen, token); err != nil {
+		f := usage("--listen %q: %v", listen, err)
+		f.todo = fmt.Sprintf("put at least %d random letters and digits into LAYOVER_TOKEN or a --token-file, or listen on %s", embedded.MinToken, defaultListen)
 		return f
 	}
 	if err := failpoint.Arm(); err != nil {
@@ -153,35 +171,6 @@ func (a *app) cannotOpen(err error) error {
 		return fail(exitRefused, "dev", "upgrade this program, or use another directory with --data", "%v", err)
 	}
 	return fail(exitBroken, "dev", "check the agents of this program and the directory "+a.data, "%v", err)
-}
-
-// serve answers requests until ctx ends, and then lets the open ones end.
-func serve(ctx context.Context, socket net.Listener, handler http.Handler, log *slog.Logger) error {
-	requests, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	defer cancel()
-	srv := &http.Server{
-		Handler:           handler,
-		ReadHeaderTimeout: 10 * time.Second,
-		ReadTimeout:       2 * functions.MaxWait, // it also ends requests that wait
-		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    64 << 10,
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
-		BaseContext:       func(net.Listener) context.Context { return requests },
-	}
-	served := make(chan error, 1)
-	go func() { served <- srv.Serve(socket) }()
-	select {
-	case err := <-served:
-		return fail(exitBroken, "dev", "start it again", "the server stopped: %v", err)
-	case <-ctx.Done():
-	}
-	cancel() // requests that wait answer with what is known; commands go on
-	ending, stop := context.WithTimeout(context.WithoutCancel(ctx), closeRequests)
-	defer stop()
-	if err := srv.Shutdown(ending); err != nil {
-		return srv.Close()
-	}
-	return nil
 }
 
 // announce tells people and other commands where the server is.

@@ -98,7 +98,7 @@ func exitOf(p *client.Problem) exitCode {
 	case engine.KindInvalid, engine.KindTooLarge:
 		return exitUsage
 	case engine.KindNotFound, engine.KindConflict, engine.KindDecided, engine.KindExpired, engine.KindSettled,
-		engine.KindUnsupported, wire.KindForbidden:
+		engine.KindUnsupported, wire.KindForbidden, wire.KindUnauthorized:
 		return exitRefused
 	}
 	return exitBroken

@@ -183,9 +183,13 @@ func (rt *Runtime) assemble(registry *engine.Registry) error {
 // Admit is the admit function.
 func (rt *Runtime) Admit() *functions.Admit { return rt.admit }
 
-// Handler serves the HTTP API, for loopback use.
-func (rt *Runtime) Handler() http.Handler {
-	return functions.NewAPI(rt.admit, functions.APIOptions{LoopbackOnly: true, Boot: rt.store.Boot(), Tail: rt.tail, Log: rt.cfg.Log})
+// Handler serves the HTTP API, for loopback use. Serve is for any other.
+func (rt *Runtime) Handler() http.Handler { return rt.handler("") }
+
+// handler lets in who shows the token; without one, this machine only.
+func (rt *Runtime) handler(token string) http.Handler {
+	return functions.NewAPI(rt.admit, functions.APIOptions{LoopbackOnly: token == "", Token: token, Boot: rt.store.Boot(),
+		Tail: rt.tail, Log: rt.cfg.Log})
 }
 
 // Boot identifies this opening of the data directory.
