@@ -41,6 +41,7 @@ var mayImport = map[string][]string{
 	"docs/snippets":              {},
 	"docs/snippets/agent":        {"core/agent", "core/cli", "core/tool"},
 	"docs/spec":                  {},
+	"functions/sqsqueue":         {"core/queue"},
 	"core/queue/queuetest":       {"core/journal", "core/queue"},
 	"examples/refund":            {"core/agent", "core/tool"},
 	"examples/triage":            {"core/agent", "core/tool"},

@@ -222,7 +222,7 @@ func (f *fixture) fail(w queue.Wake) {
 	for n := 1; n <= f.MaxReceives; n++ {
 		f.is(f.receive(w.Kind, f.Visibility+second), w, n)
 	}
-	f.none(w.Kind, f.Visibility+f.late+second) // some queues bury at the next receive
+	f.none(w.Kind, f.Visibility+second) // some queues bury at the next receive
 }
 
 func (f *fixture) dead(kind queue.Kind, want ...queue.Wake) {
