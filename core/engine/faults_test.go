@@ -12,7 +12,6 @@ import (
 	"github.com/layover-run/layover/core/agent"
 	"github.com/layover-run/layover/core/engine"
 	"github.com/layover-run/layover/core/journal"
-	"github.com/layover-run/layover/core/journal/memjournal"
 	"github.com/layover-run/layover/core/model/modeltest"
 	"github.com/layover-run/layover/core/record"
 	"github.com/layover-run/layover/core/tool"
@@ -118,7 +117,7 @@ func TestUnclearAppendEndsTheAttempt(t *testing.T) {
 
 // tampered is a journal whose log reads differently than it was written.
 type tampered struct {
-	*memjournal.Journal
+	Journal
 	change func(*record.Sealed)
 }
 

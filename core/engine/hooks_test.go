@@ -10,7 +10,6 @@ import (
 
 	"github.com/layover-run/layover/core/engine"
 	"github.com/layover-run/layover/core/journal"
-	"github.com/layover-run/layover/core/journal/memjournal"
 	"github.com/layover-run/layover/core/model"
 	"github.com/layover-run/layover/core/queue"
 	"github.com/layover-run/layover/core/record"
@@ -20,7 +19,7 @@ import (
 // else. Every hook is optional. Those of writes run before the write and can
 // fail it; those of reads run after the read and can change its answer.
 type hooked struct {
-	*memjournal.Journal
+	Journal
 	claimed func()
 	append  func(record.Sealed) error
 	park    func(journal.ReleaseRequest) error

@@ -16,7 +16,6 @@ import (
 	"github.com/layover-run/layover/core/agent"
 	"github.com/layover-run/layover/core/engine"
 	"github.com/layover-run/layover/core/journal"
-	"github.com/layover-run/layover/core/journal/memjournal"
 	"github.com/layover-run/layover/core/model/modeltest"
 	"github.com/layover-run/layover/core/queue/memqueue"
 	"github.com/layover-run/layover/core/record"
@@ -41,7 +40,7 @@ func (r *rig) drive(rounds int, pause time.Duration) (errs []error) {
 
 // faulty is a journal whose reads can fail too.
 type faulty struct {
-	*memjournal.Journal
+	Journal
 	readErr    func() error
 	payloadErr func() error
 	inboxErr   func() error

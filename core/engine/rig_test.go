@@ -16,7 +16,6 @@ import (
 	"github.com/layover-run/layover/core/agent"
 	"github.com/layover-run/layover/core/engine"
 	"github.com/layover-run/layover/core/journal"
-	"github.com/layover-run/layover/core/journal/memjournal"
 	"github.com/layover-run/layover/core/model"
 	"github.com/layover-run/layover/core/model/modeltest"
 	"github.com/layover-run/layover/core/queue/memqueue"
@@ -24,11 +23,11 @@ import (
 	"github.com/layover-run/layover/core/tool"
 )
 
-// rig is the three services over the journal in memory, driven by hand: one
+// rig is the three services over the journal of an assembly, driven by hand: one
 // lane, no workers, the clock of a synctest bubble.
 type rig struct {
 	t        *testing.T
-	journal  *memjournal.Journal
+	journal  Journal
 	def      *agent.Definition
 	model    *modeltest.Model
 	admitter *engine.Admitter
@@ -48,7 +47,7 @@ func inBubble(t *testing.T, f func(t *testing.T)) {
 
 func newRig(t *testing.T, def *agent.Definition, steps ...modeltest.Step) *rig {
 	t.Helper()
-	r := &rig{t: t, journal: memjournal.New(), def: def, model: modeltest.Script(steps...), lane: journal.Lane{Tenant: "t", Conversation: "c"}}
+	r := &rig{t: t, journal: newJournal(t), def: def, model: modeltest.Script(steps...), lane: journal.Lane{Tenant: "t", Conversation: "c"}}
 	r.assemble()
 	return r
 }
@@ -83,7 +82,7 @@ func (r *rig) assembleOver(j journal.Journal) {
 // restart is a new process over the same data, perhaps with other code.
 func (r *rig) restart(def *agent.Definition, steps ...modeltest.Step) {
 	r.t.Helper()
-	r.journal = r.journal.Restart()
+	r.journal = r.journal.restart(r.t)
 	if def != nil {
 		r.def = def
 	}

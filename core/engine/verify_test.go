@@ -11,7 +11,6 @@ import (
 	"github.com/layover-run/layover/core/agent"
 	"github.com/layover-run/layover/core/engine"
 	"github.com/layover-run/layover/core/journal"
-	"github.com/layover-run/layover/core/journal/memjournal"
 	"github.com/layover-run/layover/core/model/modeltest"
 	"github.com/layover-run/layover/core/record"
 	"github.com/layover-run/layover/core/tool"
@@ -198,7 +197,7 @@ func TestVerifyAfterAnEmptyAttempt(t *testing.T) {
 // edited is a journal whose log was edited by somebody who can seal batches and
 // chain them: only what the records say can still give it away.
 type edited struct {
-	*memjournal.Journal
+	Journal
 	t    *testing.T
 	lane journal.Lane
 	edit func(record.Record) record.Record
@@ -268,7 +267,7 @@ func TestVerifyCounters(t *testing.T) {
 
 // busy is a journal in which something happens behind a read of the log.
 type busy struct {
-	*memjournal.Journal
+	Journal
 	then func()
 }
 

@@ -30,6 +30,7 @@ type Journal struct {
 	w       *writer
 	readers chan *reader
 	writes  atomic.Int64
+	ops     sync.Pool // of *op; of the store's own, since a channel may belong to a synctest bubble
 
 	closing   chan struct{} // closed when Close begins
 	closeOnce sync.Once
@@ -89,7 +90,7 @@ func open(dir string, o options) (_ *Journal, err error) {
 	}
 	j := &Journal{
 		boot: boot.String(), lock: lock, closing: make(chan struct{}),
-		cache: newCache(o.cacheBytes), readers: make(chan *reader, max(o.readers, 1)),
+		cache: newCache(o.cacheBytes), readers: make(chan *reader, max(o.readers, 1)), ops: sync.Pool{New: newOp},
 	}
 	defer func() {
 		if err != nil {

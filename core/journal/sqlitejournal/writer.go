@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"sync"
 
 	"github.com/layover-run/layover/core/failpoint"
 	"github.com/layover-run/layover/core/journal"
@@ -27,7 +26,7 @@ type op struct {
 	done chan struct{} // buffered: the writer never waits for a caller
 }
 
-var ops = sync.Pool{New: func() any { return &op{done: make(chan struct{}, 1)} }}
+func newOp() any { return &op{done: make(chan struct{}, 1)} }
 
 // do hands run to the writer and waits for its commit. What run refers to must
 // outlive the call: when ctx ends first the operation may still be committed.
@@ -35,7 +34,7 @@ func (j *Journal) do(ctx context.Context, run func(*tx) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	o := ops.Get().(*op)
+	o := j.ops.Get().(*op)
 	o.run = run
 	if err := j.enqueue(ctx, o); err != nil {
 		return err
@@ -47,7 +46,7 @@ func (j *Journal) do(ctx context.Context, run func(*tx) error) error {
 	}
 	err := o.err
 	o.run, o.err = nil, nil
-	ops.Put(o)
+	j.ops.Put(o)
 	return err
 }
 
