@@ -2,6 +2,7 @@ package core
 
 import (
 	"fmt"
+	"slices"
 	"unicode/utf8"
 
 	"github.com/layover-run/layover/core/record"
@@ -93,7 +94,7 @@ func (p *planner) closeCalls() bool {
 func (p *planner) settle(s record.RunSettled) {
 	r := p.s.Run
 	s.Run, s.Attempts, s.Turns, s.Queued = r.ID, r.Attempts, r.Turn, p.queuedAfter(0)
-	s.Usage = r.Usage
+	s.Usage, s.Joined = r.Usage, slices.Clone(r.Joined)
 	if p.d.response != nil { // paid for, though never recorded
 		s.Usage = s.Usage.Add(p.d.response.Usage)
 	}
@@ -103,6 +104,7 @@ func (p *planner) settle(s record.RunSettled) {
 		s.Error = &clipped
 	}
 	p.step("19 next")
+	p.dropSteering(r.ID, "the run ended before another request")
 	p.emit(s)
 }
 

@@ -34,8 +34,8 @@ type InboxEntry struct {
 	Command Command
 }
 
-// Command is what an inbox entry asks for: Submit, Decide, AbortRun, Resolve,
-// Late or Unreadable.
+// Command is what an inbox entry asks for: Submit, Decide, AbortRun, Steer,
+// Resolve, Late or Unreadable.
 type Command interface{ command() }
 
 // Submit asks for a run.
@@ -50,6 +50,12 @@ type Decide struct {
 
 // AbortRun asks to end a submission.
 type AbortRun struct{ Submission, Reason string }
+
+// Steer puts a message in front of the next model request of a submission's run.
+type Steer struct {
+	Submission, Key string
+	Text            record.Value
+}
 
 // Resolve answers an unknown call.
 type Resolve struct {
@@ -74,6 +80,7 @@ type Unreadable struct{ What, Reason string }
 func (Submit) command()     {}
 func (Decide) command()     {}
 func (AbortRun) command()   {}
+func (Steer) command()      {}
 func (Resolve) command()    {}
 func (Late) command()       {}
 func (Unreadable) command() {}

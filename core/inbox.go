@@ -1,6 +1,10 @@
 package core
 
-import "github.com/layover-run/layover/core/record"
+import (
+	"slices"
+
+	"github.com/layover-run/layover/core/record"
+)
 
 // drain turns every inbox entry on the desk into a record, in order. The log
 // alone is history: an entry without effect is consumed by a record that says
@@ -27,6 +31,8 @@ func (p *planner) drain() bool {
 			p.drainDecision(e, cmd)
 		case AbortRun:
 			p.drainAbort(e, cmd)
+		case Steer:
+			p.drainSteering(e, cmd)
 		case Resolve:
 			p.drainResolution(e, cmd)
 		case Late:
@@ -46,7 +52,7 @@ func (p *planner) ignore(e InboxEntry, what, reason string) {
 }
 
 func (p *planner) drainSubmit(e InboxEntry, s Submission) {
-	if p.s.queued(s.ID) >= 0 || p.s.Run != nil && p.s.Run.ID == s.ID {
+	if p.s.queued(s.ID) >= 0 || p.s.Run != nil && (p.s.Run.ID == s.ID || slices.Contains(p.s.Run.Joined, s.ID)) {
 		p.ignore(e, "submit", "already in the log")
 		return
 	}
@@ -89,6 +95,10 @@ func (p *planner) drainDecision(e InboxEntry, cmd Decide) {
 func (p *planner) drainAbort(e InboxEntry, cmd AbortRun) {
 	if p.s.Latest != nil && p.s.Latest.Run == cmd.Submission {
 		p.ignore(e, "abort", "the run has already ended")
+		return
+	}
+	if p.s.Run != nil && slices.Contains(p.s.Run.Joined, cmd.Submission) {
+		p.ignore(e, "abort", "it has joined run "+p.s.Run.ID+" and ends with it")
 		return
 	}
 	p.emit(record.AbortRequested{Entry: e.Slot, Submission: cmd.Submission, By: e.By, Reason: clip(cmd.Reason)})

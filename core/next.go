@@ -249,6 +249,7 @@ func (p *planner) startRun() bool {
 	}
 	next := p.s.Queue[0]
 	if abort := p.s.abortOf(next.ID); abort != nil {
+		p.dropSteering(next.ID, "aborted before it began")
 		p.emit(record.RunSettled{Run: next.ID, Status: record.StatusAborted, Queued: p.queuedAfter(1), Error: abortError(*abort)})
 		return false
 	}

@@ -66,6 +66,10 @@ func Reduce(s *State, env Envelope, r record.Record) error {
 		return s.abortRequested(r)
 	case record.EntryIgnored:
 		return nil
+	case record.SteeringQueued:
+		return s.steeringQueued(r)
+	case record.SteeringDropped:
+		return s.steeringDropped(r)
 	case record.RunStarted:
 		return s.runStarted(env, r)
 	case record.RunSettled:
@@ -89,7 +93,7 @@ func (s *State) attemptStarted(env Envelope, r record.AttemptStarted) error {
 }
 
 func (s *State) submissionQueued(r record.SubmissionQueued) error {
-	if s.queued(r.Submission) >= 0 || s.Run != nil && s.Run.ID == r.Submission {
+	if s.queued(r.Submission) >= 0 || s.Run != nil && (s.Run.ID == r.Submission || slices.Contains(s.Run.Joined, r.Submission)) {
 		return illegal("submission %s queued twice", r.Submission)
 	}
 	s.Queue = append(s.Queue, Submission{
@@ -145,6 +149,11 @@ func (s *State) runSettled(env Envelope, r record.RunSettled) error {
 		return illegal("run %s settles but is not active", r.Run)
 	case len(s.Run.Calls) > 0:
 		return illegal("run %s settles with open calls", r.Run)
+	case !slices.Equal(s.Run.Joined, r.Joined):
+		return illegal("run %s settles without the submissions that joined it", r.Run)
+	}
+	if len(s.steering(r.Run)) > 0 {
+		return illegal("run %s settles with steering unanswered", r.Run)
 	}
 	s.Run, s.Terminal, s.Latest = nil, env.Slot, &r
 	s.Aborts = slices.DeleteFunc(s.Aborts, func(a Abort) bool { return a.Submission == r.Run })
@@ -164,8 +173,11 @@ func (r *Run) reduce(s *State, env Envelope, rec record.Record) error {
 	case record.RunReleased:
 		r.Held = nil
 		return nil
-	case record.SteeringApplied, record.SteeringDropped, record.BudgetWarned, record.BudgetAnswered, record.CompactionCreated, record.FollowUpApplied,
-		record.ChildLinked, record.ChildSettled, record.CallWaiting, record.BudgetReserved, record.BudgetReleased:
+	case record.SteeringApplied:
+		return r.steeringApplied(s, rec)
+	case record.FollowUpApplied:
+		return r.followUpApplied(s, rec)
+	case record.BudgetWarned, record.BudgetAnswered, record.CompactionCreated, record.ChildLinked, record.ChildSettled, record.CallWaiting, record.BudgetReserved, record.BudgetReleased:
 		// In the format, not yet produced: a log that holds them needs a build
 		// that knows what they do to a run.
 		return illegal("%s is not supported by this build", rec.Kind())
@@ -194,7 +206,7 @@ func (r *Run) responseRecorded(s *State, rec record.ResponseRecorded) error {
 		s.History = slices.Insert(slices.Clip(s.History), r.Start, prefix...)
 	}
 	s.History = append(s.History, Entry{Run: r.ID, Message: rec.Message})
-	r.Turn, r.Prefixed, r.Backoff = rec.Turn, true, nil
+	r.Turn, r.Prefixed, r.Backoff, r.Steered = rec.Turn, true, nil, 0
 	r.Usage = r.Usage.Add(rec.Usage)
 	if r.Exhausted == "" {
 		r.Exhausted = rec.Exhausted

@@ -31,6 +31,17 @@ var (
 	finished = record.RunSettled{Run: "s", Status: record.StatusCompleted, FinishReason: record.ModelStop}
 )
 
+// follow is a queued follow-up, joined its end as a submission of its own, and
+// steer a command in an inbox slot.
+var (
+	follow = record.SubmissionQueued{Entry: 2, Submission: "s2", Agent: "a", Input: record.MustValue(1), Principal: "kim", FollowUp: true}
+	joined = record.FollowUpApplied{Submission: "s2", Text: record.MustValue(1)}
+)
+
+func steer(entry uint64) record.Record {
+	return record.SteeringQueued{Entry: entry, Submission: "s", Text: record.TextValue("x")}
+}
+
 func records(rs ...record.Record) []record.Record { return rs }
 
 // A log that no correct writer makes is refused, record by record. Each row is
@@ -57,6 +68,18 @@ func TestReduceRefuses(t *testing.T) {
 		"a run without turns":                           {records(started, queued), record.RunStarted{Run: "s", Duration: 1}},
 		"a run with negative calls":                     {records(started, queued), record.RunStarted{Run: "s", Duration: 1, Turns: 1, ToolCalls: -1}},
 		"a response without a run":                      {records(started, queued), answer},
+		"steering for nobody":                           {records(started, queued), record.SteeringQueued{Entry: 2, Submission: "s2"}},
+		"steering applied that is not queued":           {open, record.SteeringApplied{Queued: 2}},
+		"steering applied out of order":                 {append(open[:3:3], steer(2), steer(3)), record.SteeringApplied{Queued: 3}},
+		"steering applied inside a batch":               {append(batch[:4:4], steer(2)), record.SteeringApplied{Queued: 2}},
+		"steering dropped that is not queued":           {open, record.SteeringDropped{Queued: 2}},
+		"an end with steering unanswered":               {append(open[:3:3], steer(2), answer), finished},
+		"a follow-up that is not queued":                {append(open[:3:3], answer), record.FollowUpApplied{Submission: "s2"}},
+		"a submission that is no follow-up":             {append(open[:3:3], queued2, answer), record.FollowUpApplied{Submission: "s2"}},
+		"a follow-up before the first response":         {append(open[:3:3], follow), record.FollowUpApplied{Submission: "s2"}},
+		"a follow-up inside a batch":                    {append(batch[:4:4], follow), record.FollowUpApplied{Submission: "s2"}},
+		"a joined submission queued again":              {append(open[:3:3], answer, follow, joined), record.SubmissionQueued{Entry: 3, Submission: "s2"}},
+		"an end without those that joined":              {append(open[:3:3], answer, follow, joined), finished},
 		"a response out of turn":                        {open, record.ResponseRecorded{Turn: 2, Prefix: prefix, Message: answer.Message}},
 		"a first response without a prefix":             {open, record.ResponseRecorded{Turn: 1, Message: answer.Message}},
 		"a second prefix":                               {append(open[:3:3], answer), record.ResponseRecorded{Turn: 2, Prefix: prefix, Message: answer.Message}},

@@ -1,6 +1,7 @@
 package core_test
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/layover-run/layover/core"
@@ -9,7 +10,7 @@ import (
 
 // fact parses one fact line.
 //
-//	inbox [v=N] [ENTRY [; ENTRY…]]   submit ID INPUT | approve ID | deny ID | abort SUBMISSION | resolve CALL RESOLUTION [RESULT] | late CALL OPERATION RESULT
+//	inbox [v=N] [ENTRY [; ENTRY…]]   submit ID INPUT | followup ID INPUT | steer SUBMISSION TEXT | approve ID | deny ID | abort SUBMISSION | resolve CALL RESOLUTION [RESULT] | late CALL OPERATION RESULT
 //	decoded [PROBLEM] · instructions TEXT · prepared · woken · cancelled · delayed
 //	model text TEXT | model calls ID:TOOL[:ARGS]… | model fail CLASS [retry=D] | model stop REASON
 //	checked [ID=PROBLEM] · tool CALL OUTCOME [RESULT] · step CALL NAME RESULT
@@ -121,6 +122,10 @@ func (p *play) inbox(rest string) core.Fact {
 				agent = "a"
 			}
 			e.Command = core.Submit{Submission: core.Submission{ID: id, Agent: agent, Principal: "kim", Input: p.value(f[2]), AdmittedAt: p.now}}
+		case "followup":
+			e.Command = core.Submit{Submission: core.Submission{ID: f[1], Agent: "a", Principal: "kim", Input: p.value(f[2]), FollowUp: true, AdmittedAt: p.now}}
+		case "steer":
+			e.Command = core.Steer{Submission: f[1], Key: fmt.Sprint("k", p.slot), Text: record.TextValue(strings.Join(f[2:], " "))}
 		case "approve", "deny":
 			d := core.Decide{Approval: f[1], Approve: f[0] == "approve"}
 			if len(f) > 2 {

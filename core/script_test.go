@@ -143,6 +143,8 @@ func (p *play) specLine(fields []string) {
 			p.spec.Policy.ToolConcurrency = n
 		case "expiry":
 			p.spec.Policy.ApprovalExpiry = mustDuration(p.t, value)
+		case "drain":
+			p.spec.Policy.Drain = core.Drain(value)
 		case "digest":
 			p.spec.Digest = value
 		case "agent":

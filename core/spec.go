@@ -34,6 +34,7 @@ type Policy struct {
 	ToolConcurrency      int // handlers of one run at once
 	ModelRetries         int // transient failures asked again in one attempt
 	ApprovalExpiry       time.Duration
+	Drain                Drain // steering and follow-ups taken in at one seam
 }
 
 // Exhaustion says what happens when turns or tool calls run out.

@@ -21,7 +21,8 @@ type State struct {
 	Cursor   uint64 // inbox slot up to which entries are consumed
 	Queue    []Submission
 	Aborts   []Abort // of submissions that have not started
-	Terminal uint64  // slot of the last terminal record
+	Steering []Steering
+	Terminal uint64 // slot of the last terminal record
 	Latest   *record.RunSettled
 	Run      *Run
 	History  []Entry // model-visible messages in order
@@ -68,6 +69,8 @@ type Run struct {
 	Prefixed  bool   // the first response is recorded
 	Start     int    // where this run begins in History
 	Usage     record.Usage
+	Steered   int      // commands applied since the last response
+	Joined    []string // follow-ups that settle with this run
 
 	Calls   []Call // the open batch in declaration order; empty between turns
 	Abort   *Abort
@@ -139,10 +142,12 @@ func (s *State) fork() *State {
 	f := *s
 	f.Queue = slices.Clone(s.Queue)
 	f.Aborts = slices.Clone(s.Aborts)
+	f.Steering = slices.Clone(s.Steering)
 	f.History = s.History[:len(s.History):len(s.History)]
 	if s.Run != nil {
 		r := *s.Run
 		r.Calls = slices.Clone(r.Calls)
+		r.Joined = slices.Clip(r.Joined)
 		for i := range r.Calls {
 			r.Calls[i].Steps = r.Calls[i].Steps[:len(r.Calls[i].Steps):len(r.Calls[i].Steps)]
 		}

@@ -23,14 +23,15 @@ func (p *planner) turn() {
 }
 
 func (p *planner) seam() {
-	r := p.s.Run
-	if p.d.seam < r.Turn {
+	if p.d.seam < p.s.Run.Turn {
 		p.step("16 steering")
 		p.look()
 	}
 	if p.d.looking {
 		return
 	}
+	p.steer()
+	r := p.s.Run
 	p.step("17 stop-policy")
 	if p.stopPolicy() {
 		return
@@ -120,14 +121,18 @@ func (r *Run) constrained() bool { return r.grace() || r.Exhausted != "" }
 func (p *planner) request() Request {
 	r := p.s.Run
 	req := Request{Input: r.Input, Tools: len(p.spec.Tools) > 0, NoCalls: r.constrained(), Contract: p.spec.Contract}
-	for _, e := range p.s.History {
-		if !e.Prefix || e.Run == r.ID {
-			req.Messages = append(req.Messages, e.Message)
+	show := func(entries []Entry) {
+		for _, e := range entries {
+			if !e.Prefix || e.Run == r.ID {
+				req.Messages = append(req.Messages, e.Message)
+			}
 		}
 	}
+	show(p.s.History[:r.Start])
 	if !r.Prefixed {
 		req.Messages = append(req.Messages, p.prefix()...)
 	}
+	show(p.s.History[r.Start:])
 	if req.Contract != "" {
 		at := 0
 		for i, m := range req.Messages {
@@ -273,6 +278,10 @@ func (p *planner) respondFinal() {
 		exhausted = DimTurns
 	}
 	concluded := *p.d.concluded
+	if exhausted == "" && concluded.Err == nil && p.goesOn() {
+		p.turn()
+		return
+	}
 	p.record(exhausted)
 	settled := record.RunSettled{Status: record.StatusCompleted, FinishReason: record.ModelStop, Output: concluded.Output}
 	if exhausted != "" {

@@ -27,6 +27,7 @@ var httpStatus = map[engine.ErrorKind]int{
 	engine.KindDecided:     http.StatusConflict,
 	engine.KindExpired:     http.StatusConflict,
 	engine.KindSettled:     http.StatusConflict,
+	engine.KindFull:        http.StatusTooManyRequests,
 	engine.KindUnsupported: http.StatusNotImplemented,
 	engine.KindUnavailable: http.StatusServiceUnavailable,
 	engine.KindCorrupt:     http.StatusInternalServerError,

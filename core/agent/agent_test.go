@@ -45,6 +45,7 @@ func TestDefaults(t *testing.T) {
 	want := core.Policy{
 		MaxTurns: 12, MaxToolCalls: 24, MaxDuration: 24 * time.Hour, OnExhaustion: core.FinalAnswer,
 		OnInvalidCall: core.ReturnInvalid, RepeatedFailureLimit: 3, ToolConcurrency: 4, ModelRetries: 2,
+		Drain: core.DrainOne,
 	}
 	if got := define(t, config(weather("w"))).Engine().Spec.Policy; got != want {
 		t.Errorf("got %+v", got)
@@ -84,7 +85,7 @@ func TestPolicyRefusesByField(t *testing.T) {
 		"RunStatus":               {RunStatus: true},
 		"ToolResultBounds":        {ToolResultBounds: 1},
 		"BudgetHook":              {BudgetHook: func() {}},
-		"DrainPolicy":             {DrainPolicy: "all"},
+		"DrainPolicy":             {DrainPolicy: "some"},
 		"Price":                   {Price: 1},
 	} {
 		c := config()

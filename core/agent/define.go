@@ -247,9 +247,13 @@ func digest(d *engine.Definition, input, output *tool.Schema) (string, error) {
 		Tools       []pinnedTool      `json:"tools"`
 		Policy      map[string]string `json:"policy"`
 		ResultBound int               `json:"resultBound"`
+		Drain       core.Drain        `json:"drain,omitempty"` // unless it is one
 	}{
 		Format: 1, Name: d.Spec.Agent, Version: d.Spec.Version, Input: input.JSON(), Contract: d.Spec.Contract,
 		Tools: []pinnedTool{}, Policy: d.Facts.Limits, ResultBound: tool.DefaultResultBound,
+	}
+	if d.Spec.Policy.Drain != DrainOne {
+		pinned.Drain = d.Spec.Policy.Drain
 	}
 	if output != nil {
 		pinned.Output = output.JSON()

@@ -10,6 +10,14 @@ import (
 // Disabled switches a bound off where a field's comment allows it.
 const Disabled = -1
 
+// How many waiting steering commands, or follow-ups, one seam takes in.
+const (
+	// DrainOne takes in the oldest.
+	DrainOne = core.DrainOne
+	// DrainAll takes in everything, in order.
+	DrainAll = core.DrainAll
+)
+
 // What happens when turns or tool calls run out.
 const (
 	// FinalAnswer asks the model once more, with tools forbidden.
@@ -86,9 +94,9 @@ type Policy struct {
 	// BudgetHook is a hard limit that code decides about.
 	// Not supported yet: refused unless zero.
 	BudgetHook any
-	// DrainPolicy is how much waiting steering is taken in at once: one or all.
-	// Not supported yet: refused unless zero.
-	DrainPolicy string
+	// DrainPolicy is how many waiting commands are taken in between two model
+	// requests: DrainOne or DrainAll. Defaults to DrainOne.
+	DrainPolicy core.Drain
 	// Price is what the model's tokens cost.
 	// Not supported yet: refused unless zero.
 	Price any
@@ -168,6 +176,7 @@ func (p Policy) resolve(approvals bool) (core.Policy, []error) {
 		ToolConcurrency:      count("ToolConcurrency", p.ToolConcurrency, defaultConcurrency, maxConcurrency, false),
 		ModelRetries:         count("ModelRetries", p.ModelRetries, defaultRetries, maxRetries, true),
 		ApprovalExpiry:       duration("ApprovalExpiry", p.ApprovalExpiry, 0),
+		Drain:                p.DrainPolicy,
 	}
 	switch out.OnExhaustion {
 	case "":
@@ -175,6 +184,13 @@ func (p Policy) resolve(approvals bool) (core.Policy, []error) {
 	case FinalAnswer, FailOnExhaustion:
 	default:
 		refuse("OnExhaustion", "%q is neither %q nor %q", out.OnExhaustion, FinalAnswer, FailOnExhaustion)
+	}
+	switch out.Drain {
+	case "":
+		out.Drain = DrainOne
+	case DrainOne, DrainAll:
+	default:
+		refuse("DrainPolicy", "%q is neither %q nor %q", out.Drain, DrainOne, DrainAll)
 	}
 	switch out.OnInvalidCall {
 	case "":
@@ -206,7 +222,6 @@ func (p Policy) unsupported() []string {
 		{"RunStatus", p.RunStatus},
 		{"ToolResultBounds", p.ToolResultBounds != 0},
 		{"BudgetHook", p.BudgetHook != nil},
-		{"DrainPolicy", p.DrainPolicy != ""},
 		{"Price", p.Price != nil},
 	} {
 		if f.set {

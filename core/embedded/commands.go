@@ -27,6 +27,20 @@ func (rt *Runtime) Submit(ctx context.Context, r engine.SubmitRequest) (engine.R
 	return rt.admit.Admitter().Submit(ctx, r)
 }
 
+// FollowUp accepts work that joins the conversation's active run before it ends.
+func (rt *Runtime) FollowUp(ctx context.Context, r engine.FollowUpRequest) (engine.Receipt, error) {
+	orElse(&r.Tenant, defaultTenant)
+	orElse(&r.Principal, defaultPrincipal)
+	return rt.admit.Admitter().FollowUp(ctx, r)
+}
+
+// Steer puts a message in front of the next model request of a run.
+func (rt *Runtime) Steer(ctx context.Context, r engine.SteerRequest) (engine.SteerReceipt, error) {
+	orElse(&r.Tenant, defaultTenant)
+	orElse(&r.Principal, defaultPrincipal)
+	return rt.admit.Admitter().Steer(ctx, r)
+}
+
 // Await waits until a submission has come as far as asked, or ctx ends; it
 // then says where the submission stands. Ending ctx only stops the waiting.
 func (rt *Runtime) Await(ctx context.Context, tenant, submission string, until engine.Until) (engine.Progress, error) {

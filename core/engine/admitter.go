@@ -61,6 +61,8 @@ type SubmitRequest struct {
 	Input        json.RawMessage
 	ReplyTo      string
 	Allowance    AllowanceRequest
+
+	join bool // a follow-up
 }
 
 // AllowanceRequest tightens an agent's policy for one submission. Numbers are
@@ -82,11 +84,21 @@ type Receipt struct {
 
 // Submit makes a submission durable and wakes its lane. Repeating it with the
 // same key is answered with the first receipt; the same key with other content
-// is KindConflict.
+// is KindConflict; a conversation where core.MaxWaiting submissions wait already
+// is KindFull.
 func (a *Admitter) Submit(ctx context.Context, r SubmitRequest) (Receipt, error) {
-	s, err := a.submission(r)
+	return a.submit(ctx, "submit", r)
+}
+
+func (a *Admitter) submit(ctx context.Context, op string, r SubmitRequest) (Receipt, error) {
+	s, err := a.submission(op, r)
 	if err != nil {
 		return Receipt{}, err
+	}
+	if r.Conversation != "" { // a minted one has nobody else
+		if _, err := untilClear(ctx, func() error { return a.room(ctx, op, s) }); err != nil {
+			return Receipt{}, AsError(op, err)
+		}
 	}
 	now := a.cfg.Now()
 	s.AdmittedAt = record.Time(now)
@@ -94,12 +106,12 @@ func (a *Admitter) Submit(ctx context.Context, r SubmitRequest) (Receipt, error)
 	var admitted journal.Admission
 	tries, err := untilClear(ctx, func() (err error) { admitted, err = a.cfg.Journal.Admit(ctx, s, now, a.cfg.Grace); return err })
 	if errors.Is(err, journal.ErrConflict) {
-		return Receipt{}, &Error{Kind: KindConflict, Op: "submit", Err: err,
+		return Receipt{}, &Error{Kind: KindConflict, Op: op, Err: err,
 			Message: fmt.Sprintf("key %q was already used in conversation %q for another submission", s.Key, s.Lane.Conversation),
 			Hint:    "repeat the first submission exactly, or use another key"}
 	}
 	if err != nil {
-		return Receipt{}, AsError("submit", err)
+		return Receipt{}, AsError(op, err)
 	}
 	fpAdmitAfter.Hit()
 	if admitted.Submission.Outcome == nil {
@@ -112,8 +124,7 @@ func (a *Admitter) Submit(ctx context.Context, r SubmitRequest) (Receipt, error)
 }
 
 // submission validates a request and gives it its identity.
-func (a *Admitter) submission(r SubmitRequest) (journal.Submission, error) {
-	const op = "submit"
+func (a *Admitter) submission(op string, r SubmitRequest) (journal.Submission, error) {
 	none := journal.Submission{}
 	facts, ok := a.manifest.Agent(r.Agent)
 	if !ok {
@@ -157,6 +168,7 @@ func (a *Admitter) submission(r SubmitRequest) (journal.Submission, error) {
 		ID:   submissionID(r.Tenant, r.Principal, r.Conversation, r.Key), Key: r.Key,
 		Agent: r.Agent, Principal: r.Principal, Input: input, ReplyTo: r.ReplyTo, Allowance: r.Allowance.normal(),
 	}
+	s.Allowance.Join = r.join
 	s.Digest = contentDigest(s)
 	return s, nil
 }

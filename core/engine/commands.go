@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -194,6 +195,8 @@ func (a *Admitter) RequestAbort(ctx context.Context, r AbortRequest) (string, er
 	switch {
 	case target == "":
 		return "", refuse(KindSettled, op, "", "nothing runs in conversation %q", r.Conversation)
+	case st.Active != nil && slices.Contains(st.Active.Joined, target):
+		return "", refuse(KindConflict, op, "abort that run instead", "submission %s has joined run %s and ends with it", target, st.Active.Submission)
 	case st.Active == nil || st.Active.Submission != target:
 		row, err := a.cfg.Journal.Submission(ctx, r.Tenant, target)
 		if err != nil && !errors.Is(err, journal.ErrNotFound) {

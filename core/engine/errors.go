@@ -20,6 +20,7 @@ const (
 	KindDecided     ErrorKind = "decided"     // somebody decided first
 	KindExpired     ErrorKind = "expired"     // too late
 	KindSettled     ErrorKind = "settled"     // the run has ended
+	KindFull        ErrorKind = "full"        // too much waits already: try again later
 	KindUnsupported ErrorKind = "unsupported" // not in this version
 	KindUnavailable ErrorKind = "unavailable" // the store did not answer: try again
 	KindCorrupt     ErrorKind = "corrupt"     // stored data is damaged

@@ -23,6 +23,11 @@ type (
 		Submission string `json:"submission"`
 		Reason     string `json:"reason,omitempty"`
 	}
+	steerBody struct {
+		Submission string `json:"submission"`
+		Key        string `json:"key"`
+		Text       string `json:"text"`
+	}
 	resolveBody struct {
 		Run        string            `json:"run"`
 		Call       string            `json:"call"`
@@ -95,8 +100,14 @@ func (j job) command(ctx context.Context, e journal.Entry) (core.Command, error)
 		}
 		return core.Submit{Submission: core.Submission{
 			ID: s.ID, Agent: s.Agent, Principal: s.Principal, ReplyTo: s.ReplyTo, Input: record.Value{Inline: s.Input},
-			Allowance: s.Allowance, Parent: s.Parent, AdmittedAt: s.AdmittedAt,
+			Allowance: withoutJoin(s.Allowance), FollowUp: s.Allowance.Join, Parent: s.Parent, AdmittedAt: s.AdmittedAt,
 		}}, nil
+	case journal.EntrySteer:
+		var b steerBody
+		if err := json.Unmarshal(body, &b); err != nil {
+			return unreadable(err), nil
+		}
+		return core.Steer{Submission: b.Submission, Key: b.Key, Text: record.TextValue(b.Text)}, nil
 	case journal.EntryDecision:
 		var b decisionBody
 		if err := json.Unmarshal(body, &b); err != nil {
@@ -123,6 +134,12 @@ func (j job) command(ctx context.Context, e journal.Entry) (core.Command, error)
 		return core.Late{Run: b.Run, Call: b.Call, Operation: b.Operation, Outcome: b.Outcome, Result: b.Result, Tag: b.Tag}, nil
 	}
 	return core.Unreadable{What: string(e.Kind), Reason: "this build does not know such entries"}, nil
+}
+
+// withoutJoin is what an allowance tightens.
+func withoutJoin(a record.Allowance) record.Allowance {
+	a.Join = false
+	return a
 }
 
 // gone reports that a stored thing is damaged or missing for good.

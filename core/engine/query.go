@@ -39,7 +39,9 @@ type ActiveRun struct {
 	Usage      record.Usage
 	// Aborting says that an abort is recorded and not yet carried out.
 	Aborting bool
-	Waits    *core.Wait
+	// Joined are the follow-ups that settle with this run.
+	Joined []string
+	Waits  *core.Wait
 }
 
 // Status reads a conversation: its head, and its log for the rest.
@@ -69,7 +71,7 @@ func (a *Admitter) Status(ctx context.Context, lane journal.Lane) (Status, error
 	}
 	if r := state.Run; r != nil {
 		st.Active = &ActiveRun{Submission: r.ID, Agent: r.Agent, Turn: r.Turn, Attempts: r.Attempts, StartedAt: r.StartedAt,
-			Deadline: r.Deadline, Usage: r.Usage, Aborting: r.Abort != nil}
+			Deadline: r.Deadline, Usage: r.Usage, Aborting: r.Abort != nil, Joined: slices.Clone(r.Joined)}
 		if head.State == journal.Parked {
 			st.Active.Waits = state.Waits()
 		}
@@ -183,6 +185,9 @@ type Progress struct {
 	Turns    int
 	Usage    record.Usage
 	Waits    *core.Wait
+	// Host is the run a follow-up has joined: it stands where that run stands,
+	// and settles with it. Empty for a run of its own.
+	Host string
 }
 
 // Until says what Await waits for.
@@ -238,7 +243,7 @@ func (a *Admitter) Await(ctx context.Context, tenant, submission string, until U
 
 func (a *Admitter) settled(ctx context.Context, row journal.Submission) (Progress, error) {
 	o := row.Outcome
-	p := Progress{Submission: row.ID, Conversation: row.Lane.Conversation, Status: string(o.Status), Outcome: o,
+	p := Progress{Submission: row.ID, Conversation: row.Lane.Conversation, Status: string(o.Status), Outcome: o, Host: o.Host,
 		Output: o.Output.Inline, Attempts: o.Attempts, Turns: o.Turns, Usage: o.Usage}
 	if o.Output.Aside != nil {
 		body, err := a.cfg.Journal.Payload(ctx, row.Lane.Tenant, o.Output.Aside.SHA256)
@@ -256,7 +261,10 @@ func (a *Admitter) progress(ctx context.Context, row journal.Submission, head jo
 		return Progress{}, AsError("await", err)
 	}
 	p := Progress{Submission: row.ID, Conversation: row.Lane.Conversation, Status: "queued"}
-	if r := state.Run; r != nil && r.ID == row.ID {
+	if r := state.Run; r != nil && (r.ID == row.ID || slices.Contains(r.Joined, row.ID)) {
+		if r.ID != row.ID {
+			p.Host = r.ID
+		}
 		p.Status, p.Attempts, p.Turns, p.Usage = "running", r.Attempts, r.Turn, r.Usage
 		if head.State == journal.Parked {
 			p.Status, p.Waits = "parked", state.Waits()

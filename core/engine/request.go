@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/layover-run/layover/core"
 	"github.com/layover-run/layover/core/event"
@@ -49,7 +50,18 @@ func (j job) message(ctx context.Context, m record.Message, input record.Value) 
 			m = record.Message{Role: m.Role, Parts: parts}
 		}
 	}
-	return record.MapMessage(m, func(v record.Value) (record.Value, error) { return j.resolve(ctx, v) })
+	m, err := record.MapMessage(m, func(v record.Value) (record.Value, error) { return j.resolve(ctx, v) })
+	if err != nil {
+		return m, err
+	}
+	for i, p := range m.Parts {
+		// A follow-up's input is shown as the input of a run is.
+		if t, ok := p.(record.TextPart); ok && len(t.Text.Inline) > 0 && t.Text.Inline[0] != '"' {
+			m.Parts = slices.Clone(m.Parts)
+			m.Parts[i] = record.TextPart{Text: record.TextValue(t.Text.Text())}
+		}
+	}
+	return m, nil
 }
 
 // requestDigest pins what the model was asked, without storing it.

@@ -20,6 +20,9 @@ var settledErrors = []error{
 }
 
 func unclear(err error) bool {
+	if refused := (*Error)(nil); errors.As(err, &refused) {
+		return false // an answer of our own
+	}
 	for _, known := range settledErrors {
 		if errors.Is(err, known) {
 			return false

@@ -17,6 +17,8 @@ type Projector struct {
 	queue   []record.SubmissionQueued
 	run     *run
 	attempt record.AttemptStarted
+	// steering is the text of queued commands, by the inbox slot.
+	steering map[uint64]record.Value
 }
 
 // run is what the events of the active run need to know.
@@ -128,6 +130,26 @@ func (p *Projector) record(o *batch, r record.Record) {
 		if p.run != nil && p.run.id == r.Submission {
 			p.run.ending = true
 		}
+	case record.SteeringQueued:
+		if p.steering == nil {
+			p.steering = map[uint64]record.Value{}
+		}
+		p.steering[r.Entry] = r.Text
+	case record.SteeringDropped:
+		delete(p.steering, r.Queued)
+	case record.SteeringApplied:
+		if text, ok := p.steering[r.Queued]; ok {
+			r.Text = text
+			delete(p.steering, r.Queued)
+		}
+		if p.run != nil {
+			o.emit(p.run, 0, "", SteeringApplied{By: r.By, Text: r.Text.Inline, TextAside: r.Text.Aside})
+		}
+	case record.FollowUpApplied:
+		p.dequeue(r.Submission)
+		if p.run != nil {
+			o.emit(p.run, 0, "", FollowUpApplied{Submission: r.Submission, Text: r.Text.Inline, TextAside: r.Text.Aside})
+		}
 	default:
 		if p.run != nil {
 			p.run.record(o, r)
@@ -177,10 +199,6 @@ func (r *run) record(o *batch, rec record.Record) {
 		r.held = &rec
 	case record.RunReleased:
 		r.held = nil
-	case record.SteeringApplied:
-		o.emit(r, 0, "", SteeringApplied{By: rec.By, Text: rec.Text.Inline, TextAside: rec.Text.Aside})
-	case record.FollowUpApplied:
-		o.emit(r, 0, "", FollowUpApplied{Submission: rec.Submission, Text: rec.Text.Inline, TextAside: rec.Text.Aside})
 	case record.CompactionCreated:
 		o.emit(r, 0, "", ContextCompacted{Compaction: rec.Compaction, CoversThrough: rec.CoversThrough, Usage: counts(rec.Usage)})
 	case record.BudgetWarned:

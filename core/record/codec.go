@@ -18,7 +18,7 @@ type kind struct {
 // kinds is every kind this build reads and writes.
 var kinds = table(
 	kindOf[AttemptStarted](), kindOf[SubmissionQueued](), kindOf[RunStarted](), kindOf[SteeringApplied](),
-	kindOf[SteeringDropped](), kindOf[FollowUpApplied](), kindOf[ResponseRecorded](), kindOf[ApprovalRequested](),
+	kindOf[SteeringQueued](), kindOf[SteeringDropped](), kindOf[FollowUpApplied](), kindOf[ResponseRecorded](), kindOf[ApprovalRequested](),
 	kindOf[ApprovalResolved](), kindOf[CallPrepared](), kindOf[CallSettled](), kindOf[CallWaiting](),
 	kindOf[CallUnknown](), kindOf[CallResolved](), kindOf[StepRecorded](), kindOf[ChildLinked](), kindOf[ChildSettled](),
 	kindOf[BudgetReserved](), kindOf[BudgetReleased](), kindOf[BudgetAnswered](), kindOf[BudgetWarned](),

@@ -25,6 +25,7 @@ func (r *SubmissionQueued) fields(c *coder) {
 
 func (a *Allowance) fields(c *coder) {
 	number(c, "durationNs", &a.Duration, true)
+	flag(c, "join", &a.Join, true)
 	number(c, "toolCalls", &a.ToolCalls, true)
 	number(c, "turns", &a.Turns, true)
 }
@@ -52,16 +53,29 @@ func (r *RunStarted) fields(c *coder) {
 	number(c, "turns", &r.Turns, false)
 }
 
+func (r *SteeringQueued) fields(c *coder) {
+	instant(c, "at", &r.At, false)
+	text(c, "by", &r.By, false)
+	number(c, "entry", &r.Entry, false)
+	text(c, "key", &r.Key, false)
+	text(c, "submission", &r.Submission, false)
+	value(c, "text", &r.Text, false)
+}
+
 func (r *SteeringApplied) fields(c *coder) {
 	text(c, "by", &r.By, false)
 	number(c, "entry", &r.Entry, false)
-	value(c, "text", &r.Text, false)
+	number(c, "queued", &r.Queued, true)
+	value(c, "text", &r.Text, true)
 }
 
 func (r *SteeringDropped) fields(c *coder) {
 	text(c, "by", &r.By, false)
 	number(c, "entry", &r.Entry, false)
+	text(c, "key", &r.Key, true)
+	number(c, "queued", &r.Queued, true)
 	text(c, "reason", &r.Reason, false)
+	text(c, "submission", &r.Submission, true)
 }
 
 func (r *FollowUpApplied) fields(c *coder) {
@@ -256,6 +270,7 @@ func (r *RunSettled) fields(c *coder) {
 	ptr(c, "error", &r.Error)
 	text(c, "exhausted", &r.Exhausted, true)
 	text(c, "finishReason", &r.FinishReason, true)
+	text(c, "host", &r.Host, true)
 	names(c, "joined", &r.Joined)
 	value(c, "output", &r.Output, true)
 	text(c, "policyLimit", &r.PolicyLimit, true)

@@ -12,6 +12,7 @@ const (
 	KindAttemptStarted    Kind = "attemptStarted"
 	KindSubmissionQueued  Kind = "submissionQueued"
 	KindRunStarted        Kind = "runStarted"
+	KindSteeringQueued    Kind = "steeringQueued"
 	KindSteeringApplied   Kind = "steeringApplied"
 	KindSteeringDropped   Kind = "steeringDropped"
 	KindFollowUpApplied   Kind = "followUpApplied"
@@ -42,6 +43,7 @@ const (
 func (AttemptStarted) Kind() Kind    { return KindAttemptStarted }
 func (SubmissionQueued) Kind() Kind  { return KindSubmissionQueued }
 func (RunStarted) Kind() Kind        { return KindRunStarted }
+func (SteeringQueued) Kind() Kind    { return KindSteeringQueued }
 func (SteeringApplied) Kind() Kind   { return KindSteeringApplied }
 func (SteeringDropped) Kind() Kind   { return KindSteeringDropped }
 func (FollowUpApplied) Kind() Kind   { return KindFollowUpApplied }
@@ -72,6 +74,8 @@ func (RunSettled) Kind() Kind        { return KindRunSettled }
 func Drained(r Record) uint64 {
 	switch r := r.(type) {
 	case SubmissionQueued:
+		return r.Entry
+	case SteeringQueued:
 		return r.Entry
 	case SteeringApplied:
 		return r.Entry

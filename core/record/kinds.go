@@ -37,6 +37,9 @@ type Allowance struct {
 	Turns     int           `json:"turns,omitempty"`
 	ToolCalls int           `json:"toolCalls,omitempty"`
 	Duration  time.Duration `json:"durationNs,omitempty"`
+	// Join lets the submission join a run that would otherwise end, instead of
+	// waiting for a run of its own: it is a follow-up.
+	Join bool `json:"join,omitempty"`
 }
 
 // ParentLink is the lineage of a delegated child run.
@@ -60,21 +63,40 @@ type RunStarted struct {
 	ToolCalls  int           `json:"toolCalls"` // effective limit
 }
 
-// SteeringApplied puts one steering command in front of the next model request.
-type SteeringApplied struct {
-	Entry uint64 `json:"entry"`
-	By    string `json:"by"`
-	Text  Value  `json:"text"`
+// SteeringQueued moves one steering command from the inbox into the log, where
+// it waits for the next seam of its submission's run.
+type SteeringQueued struct {
+	Entry      uint64    `json:"entry"`
+	Submission string    `json:"submission"`
+	Key        string    `json:"key"`
+	By         string    `json:"by"`
+	Text       Value     `json:"text"`
+	At         time.Time `json:"at"`
 }
 
-// SteeringDropped answers a steering command that reached no request.
+// SteeringApplied puts one steering command in front of the next model request.
+// Queued is the inbox slot under which it was queued; its text is there.
+type SteeringApplied struct {
+	Entry  uint64 `json:"entry"`
+	By     string `json:"by"`
+	Text   Value  `json:"text,omitzero"`
+	Queued uint64 `json:"queued,omitempty"`
+}
+
+// SteeringDropped answers a steering command that reached no request: one that
+// was queued, or one straight from the inbox.
 type SteeringDropped struct {
 	Entry  uint64 `json:"entry"`
 	By     string `json:"by"`
 	Reason string `json:"reason"`
+	Queued uint64 `json:"queued,omitempty"`
+	// Submission and Key name a command straight from the inbox.
+	Submission string `json:"submission,omitempty"`
+	Key        string `json:"key,omitempty"`
 }
 
-// FollowUpApplied joins a queued follow-up submission to the running run.
+// FollowUpApplied joins a queued follow-up submission to the running run. Text
+// is that submission's input.
 type FollowUpApplied struct {
 	Submission string `json:"submission"`
 	Text       Value  `json:"text"`
@@ -396,6 +418,9 @@ type RunSettled struct {
 	Queued []string `json:"queued,omitempty"`
 	// Joined names the follow-ups that settle with this run.
 	Joined []string `json:"joined,omitempty"`
+	// Host is the run a follow-up joined: on the settled row of that follow-up,
+	// never in a log. The numbers are on the host's row alone (D-50).
+	Host string `json:"host,omitempty"`
 }
 
 // Error is a failure as a caller sees it: no secret, no foreign text.
