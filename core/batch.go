@@ -15,10 +15,16 @@ func (p *planner) batch() {
 		return
 	}
 	p.recoverCalls()
+	if p.authorize() {
+		return
+	}
 	blocked := p.startCalls()
 	if len(p.s.Run.Calls) == 0 {
 		p.afterBatch()
 		return
+	}
+	if p.d.cancelled && len(p.d.running) == 0 && p.d.waitsForHost() {
+		p.quiet() // nothing has begun: there is nothing to let finish
 	}
 	if !p.d.Busy() {
 		p.restOpen(blocked)
@@ -129,52 +135,6 @@ func (p *planner) recoverUncertain(c Call) {
 	}
 }
 
-// startCalls hands out permits in declaration order and reports why it stopped
-// early: a call that does not fit the rest of the invocation, or one whose
-// earlier invocation may still be alive.
-func (p *planner) startCalls() (blocked string) {
-	if p.d.cancelled {
-		return "stop"
-	}
-	for _, c := range slices.Clone(p.s.Run.Calls) {
-		again := c.Phase == Prepared && c.Class != record.Uncertain && c.Prepared.Attempt != p.d.Attempt.ID
-		if c.Phase != Declared && !again {
-			continue
-		}
-		t, ok := p.spec.Tool(c.Tool)
-		if !ok {
-			continue // held() has seen to it
-		}
-		if len(p.d.running) >= p.spec.Policy.ToolConcurrency || !p.alone(t) {
-			return ""
-		}
-		if !p.fits(t.Timeout) {
-			return "time"
-		}
-		if c.Starts > 0 && c.Class == record.Uncertain && !c.Unentered && !certainlyDead(c.Prepared, p.d.Attempt, p.c) &&
-			!(c.Prepared.Attempt == p.d.Attempt.ID && c.UnknownAs == record.TimeoutOutcome) {
-			return "alive"
-		}
-		p.start(c, t)
-	}
-	return ""
-}
-
-// alone reports whether a sequential tool, or a tool beside one, may start.
-func (p *planner) alone(t ToolSpec) bool {
-	if t.Sequential {
-		return len(p.d.running) == 0
-	}
-	for _, id := range p.d.running {
-		if c := p.s.Run.call(id); c != nil {
-			if other, ok := p.spec.Tool(c.Tool); ok && other.Sequential {
-				return false
-			}
-		}
-	}
-	return true
-}
-
 // start prepares a call and proposes its handler in the same plan: prepared is
 // durable before the handler starts, in the invocation that wrote it.
 func (p *planner) start(c Call, t ToolSpec) {
@@ -185,6 +145,7 @@ func (p *planner) start(c Call, t ToolSpec) {
 	p.step("13 run")
 	p.emit(record.CallPrepared{Call: c.ID, Operation: operation})
 	p.d.running = append(p.d.running, c.ID)
+	p.d.acquiring = slices.DeleteFunc(p.d.acquiring, func(id string) bool { return id == c.ID })
 	p.d.forgetProbe(c.ID)
 	p.then(StartTool{Call: c.ID, Tool: c.Tool, Operation: operation, Args: c.Args, Steps: slices.Clone(c.Steps), Timeout: t.Timeout})
 }

@@ -33,6 +33,10 @@ type Desk struct {
 	failure   *ModelFailure
 	retries   int
 
+	verdicts  map[string]Authorized // of the host, by call
+	asked     []string              // the calls of verdicts, in order
+	acquiring []string              // calls that asked for a permit and have not started
+
 	running   []string // calls whose handler this attempt started
 	ended     []ToolEnded
 	absorbed  []ToolEnded // by the last plan, until it is known to be recorded
@@ -62,6 +66,10 @@ type AttemptInfo struct {
 	// Leaked names attempts of this very process whose handlers did not return
 	// when their context ended: no clock can say that they are dead.
 	Leaked []string
+	// Authorizes says that the host decides about every call before it starts.
+	Authorizes bool
+	// Permits says that this process bounds handlers across its runs.
+	Permits bool
 }
 
 // NewDesk is the empty desk of a fresh attempt.
@@ -108,6 +116,10 @@ func Note(d *Desk, f Fact) {
 		if p := d.probe(f.Call); p != nil {
 			p.answer = &f
 		}
+	case Authorized:
+		d.noteAuthorized(f)
+	case PermitHeld:
+		d.notePermit(f)
 	case StepEnded:
 		d.steps = append(d.steps, f)
 	case ToolEnded:
@@ -146,6 +158,10 @@ func nameOf(e Effect) string {
 		return "conclude"
 	case Delay:
 		return "delay"
+	case Authorize:
+		return "authorize"
+	case AcquirePermit:
+		return "permit " + e.Call
 	case Reconcile:
 		return "reconcile " + e.Call
 	}
@@ -158,6 +174,7 @@ func (d *Desk) end(name string) { delete(d.pending, name) }
 func (d *Desk) newTurn() {
 	d.prepared, d.response, d.checks, d.checked = nil, nil, nil, false
 	d.concluded, d.final, d.failure, d.retries = nil, false, nil, 0
+	d.verdicts, d.asked, d.acquiring = nil, nil, nil
 	d.probes = nil // a provider may use a call id again in another response
 }
 

@@ -45,6 +45,24 @@ type CallModel struct{ Turn int }
 // nothing. Recorded in the response; ends in CallsChecked.
 type CheckCalls struct{ Calls []record.ToolCallPart }
 
+// Authorize asks the host whether a call may be executed. Before:
+// ResponseRecorded, and after every approval. Its answer is not recorded, but for
+// a denial, by CallSettled; ends in Authorized.
+type Authorize struct {
+	Run        string
+	Turn       int
+	Input      record.Value
+	Call, Tool string
+	Class      record.Class
+	Args       record.Value
+}
+
+// AcquirePermit waits for a place under the limits of the process. Before:
+// ResponseRecorded. Recorded by CallPrepared, which comes after; ends in
+// PermitHeld. The permit is given back when the handler has returned, or when
+// the attempt ends.
+type AcquirePermit struct{ Call, Group string }
+
 // StartTool runs a handler. Before: CallPrepared of this attempt, in the same
 // plan. Recorded by CallSettled; ends in ToolEnded, with StepEnded in between.
 type StartTool struct {
@@ -83,6 +101,8 @@ func (ReadInbox) effect()      {}
 func (PrepareContext) effect() {}
 func (CallModel) effect()      {}
 func (CheckCalls) effect()     {}
+func (Authorize) effect()      {}
+func (AcquirePermit) effect()  {}
 func (StartTool) effect()      {}
 func (AckStep) effect()        {}
 func (StopEffects) effect()    {}
@@ -128,20 +148,22 @@ const (
 
 // The kinds of run errors, as a settlement names them.
 const (
-	ApprovalExpired    = "ApprovalExpiredError"
-	ApprovalDenied     = "ApprovalDeniedError"
-	ToolAborted        = "ToolAbortedError"
-	Defect             = "Defect"
-	InputError         = "InputError"
-	InstructionsError  = "InstructionsError"
-	OutputError        = "OutputError"
-	ModelProtocolError = "ModelProtocolError"
-	ModelRefused       = "ModelRefusedError"
-	ModelStopped       = "ModelStoppedError"
-	ModelUnavailable   = "ModelUnavailableError"
-	ContextOverflow    = "ContextOverflowError"
-	InvalidToolCall    = "InvalidToolCallError"
-	AttemptLimit       = "AttemptLimitError"
+	ApprovalExpired     = "ApprovalExpiredError"
+	ApprovalDenied      = "ApprovalDeniedError"
+	AuthorizationDenied = "AgentToolAuthorizationDenied"
+	AuthorizationFailed = "AgentToolAuthorizationError"
+	ToolAborted         = "ToolAbortedError"
+	Defect              = "Defect"
+	InputError          = "InputError"
+	InstructionsError   = "InstructionsError"
+	OutputError         = "OutputError"
+	ModelProtocolError  = "ModelProtocolError"
+	ModelRefused        = "ModelRefusedError"
+	ModelStopped        = "ModelStoppedError"
+	ModelUnavailable    = "ModelUnavailableError"
+	ContextOverflow     = "ContextOverflowError"
+	InvalidToolCall     = "InvalidToolCallError"
+	AttemptLimit        = "AttemptLimitError"
 )
 
 // NotEntered is the source of a resolution about a handler that was certainly

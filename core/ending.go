@@ -29,6 +29,8 @@ func (p *planner) ending() bool {
 	case !p.c.Now.Before(r.Deadline):
 		settled.PolicyLimit = DimDuration
 		settled.Error = policyError(DimDuration, fmt.Sprintf("the run passed its wall-clock limit of %s", r.Deadline.Sub(r.StartedAt)))
+	case p.d.unanswered() != nil:
+		settled.Error = p.d.unanswered()
 	case r.Failing != nil:
 		settled.Error = r.Failing
 	case p.d.Attempt.Epoch-r.BaseEpoch >= MaxAttempts:

@@ -132,6 +132,22 @@ type CallsChecked struct{ Checks []Check }
 // Check is the verdict about one call. An empty Problem means valid.
 type Check struct{ Call, ArgsDigest, Problem string }
 
+// Authorized ends Authorize. The zero answer is a no.
+type Authorized struct {
+	Call    string
+	Allowed bool
+	Reason  string        // of a denial
+	Err     *record.Error // the host could not say
+	// Interrupted says that the question was cut off: there is no answer.
+	Interrupted bool
+}
+
+// PermitHeld ends AcquirePermit. Held is false when waiting was cut off.
+type PermitHeld struct {
+	Call string
+	Held bool
+}
+
 // StepEnded says a step of a running handler succeeded; the handler waits
 // until it is recorded.
 type StepEnded struct {
@@ -192,6 +208,8 @@ func (InboxRead) fact()         {}
 func (ContextPrepared) fact()   {}
 func (ModelEnded) fact()        {}
 func (CallsChecked) fact()      {}
+func (Authorized) fact()        {}
+func (PermitHeld) fact()        {}
 func (StepEnded) fact()         {}
 func (ToolEnded) fact()         {}
 func (Reconciled) fact()        {}

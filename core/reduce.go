@@ -211,10 +211,16 @@ func (r *Run) responseRecorded(s *State, rec record.ResponseRecorded) error {
 	if r.Exhausted == "" {
 		r.Exhausted = rec.Exhausted
 	}
-	declared := rec.Message.Calls()
+	r.Executed = nil
 	at := 0
-	for _, c := range declared {
-		if c.ProviderExecuted {
+	for _, part := range rec.Message.Parts {
+		if result, ok := part.(record.ToolResultPart); ok { // the provider's own
+			r.Executed = append(r.Executed, Executed{Behind: at, Failed: result.Failed})
+			r.Foreign++
+			continue
+		}
+		c, ok := part.(record.ToolCallPart)
+		if !ok || c.ProviderExecuted {
 			continue
 		}
 		if at >= len(rec.Calls) || rec.Calls[at].ID != c.ID {
@@ -227,6 +233,9 @@ func (r *Run) responseRecorded(s *State, rec record.ResponseRecorded) error {
 	}
 	if at != len(rec.Calls) {
 		return illegal("pinned calls the message does not declare")
+	}
+	if at == 0 {
+		r.countFailures()
 	}
 	return nil
 }
@@ -250,11 +259,26 @@ func (r *Run) closeBatch(s *State) {
 }
 
 // countFailures folds a closed batch into the run-level counter in declaration
-// order: any success resets, a batch refused for the budget does not count, an
+// order, what the provider executed included (D-31): any success resets, a batch refused for the budget does not count, an
 // invalid batch counts once (POL-09, RUN-018f, D-28).
 func (r *Run) countFailures() {
-	invalid := false
-	for _, c := range r.Calls {
+	invalid, executed := false, r.Executed
+	count := func(failed bool) {
+		if !failed {
+			r.Failures = 0
+			return
+		}
+		r.Failures++
+		r.Peak = max(r.Peak, r.Failures)
+	}
+	before := func(call int) { // what the provider executed in front of a call of ours
+		for len(executed) > 0 && executed[0].Behind <= call {
+			count(executed[0].Failed)
+			executed = executed[1:]
+		}
+	}
+	for i, c := range r.Calls {
+		before(i)
 		switch {
 		case c.Synthetic == record.OverBudget:
 			continue
@@ -263,12 +287,11 @@ func (r *Run) countFailures() {
 				continue
 			}
 			invalid = true
-			r.Failures++
-		case c.Outcome == record.Succeeded:
-			r.Failures = 0
+			count(true)
 		default:
-			r.Failures++
+			count(c.Outcome != record.Succeeded)
 		}
-		r.Peak = max(r.Peak, r.Failures)
 	}
+	before(len(r.Calls))
+	r.Executed = nil
 }

@@ -133,6 +133,9 @@ func (r *Run) callSettled(rec record.CallSettled) error {
 	}
 	c.Phase, c.Outcome, c.Result, c.Tag, c.Synthetic = Settled, rec.Outcome, rec.Result, rec.Tag, rec.Synthetic
 	switch {
+	case rec.Outcome == record.DeniedCall && rec.Tag == record.NotAuthorized && r.Failing == nil:
+		r.Failing = &record.Error{Kind: AuthorizationDenied, Message: "the host did not authorize " + c.Tool + ": " + told(rec),
+			Hint: "the host of the agents decides about every call; ask whoever runs it"}
 	case rec.Outcome == record.Aborted && r.Failing == nil:
 		r.Failing = &record.Error{Kind: ToolAborted, Message: "tool " + c.Tool + " ended the run: " + told(rec)}
 	case rec.Outcome == record.Infrastructure && rec.Tag == Defect && r.Failing == nil:

@@ -13,6 +13,8 @@ import (
 //	inbox [v=N] [ENTRY [; ENTRY…]]   submit ID INPUT | followup ID INPUT | steer SUBMISSION TEXT | approve ID | deny ID | abort SUBMISSION | resolve CALL RESOLUTION [RESULT] | late CALL OPERATION RESULT
 //	decoded [PROBLEM] · instructions TEXT · prepared · woken · cancelled · delayed
 //	model text TEXT | model calls ID:TOOL[:ARGS]… | model fail CLASS [retry=D] | model stop REASON
+//	model ends STOP [WORD | ID:TOOL | !ID:TOOL | ?ID:TOOL]…   ! and ? the provider executed, ? failed
+//	authorized CALL yes|no|error|cut [REASON] · permit CALL [no]
 //	checked [ID=PROBLEM] · tool CALL OUTCOME [RESULT] · step CALL NAME RESULT
 //	reconciled CALL RESOLUTION [RESULT] · concluded JSON | concluded error
 func (p *play) fact(line string) core.Fact {
@@ -35,6 +37,16 @@ func (p *play) fact(line string) core.Fact {
 		return core.Cancelled{}
 	case "delayed":
 		return core.Delayed{}
+	case "authorized":
+		f := append(strings.Fields(rest), "")
+		a := core.Authorized{Call: f[0], Allowed: f[1] == "yes", Interrupted: f[1] == "cut", Reason: f[2]}
+		if f[1] == "error" {
+			a.Err = &record.Error{Kind: core.AuthorizationFailed, Message: "could not say"}
+		}
+		return a
+	case "permit":
+		call, no, _ := strings.Cut(rest, " ")
+		return core.PermitHeld{Call: call, Held: no == ""}
 	case "model":
 		return p.model(rest)
 	case "checked":
@@ -174,6 +186,9 @@ func (p *play) model(rest string) core.Fact {
 			}
 			resp.Message.Parts = append(resp.Message.Parts, record.ToolCallPart{ID: parts[0], Tool: parts[1], Args: p.value(args)})
 		}
+	case "ends":
+		stop, rest, _ := strings.Cut(rest, " ")
+		resp.Stop, resp.Message = stop, p.mixed(rest)
 	case "fail":
 		f := strings.Fields(rest)
 		failure := &core.ModelFailure{Class: f[0], Message: "it said no"}
@@ -188,11 +203,33 @@ func (p *play) model(rest string) core.Fact {
 	return core.ModelEnded{Response: resp}
 }
 
+// mixed is a message of text words, calls ID:TOOL, and calls the provider executed,
+// !ID:TOOL with a result and ?ID:TOOL with a failure.
+func (p *play) mixed(line string) record.Message {
+	m := record.Message{Role: record.Assistant}
+	for f := range strings.FieldsSeq(line) {
+		id, tool, call := strings.Cut(strings.TrimLeft(f, "!?"), ":")
+		executed := f[0] == '!' || f[0] == '?'
+		if !call {
+			m.Parts = append(m.Parts, record.TextPart{Text: record.TextValue(f)})
+			continue
+		}
+		m.Parts = append(m.Parts, record.ToolCallPart{ID: id, Tool: tool, Args: p.value("{}"), ProviderExecuted: executed})
+		if executed {
+			m.Parts = append(m.Parts, record.ToolResultPart{Call: id, Tool: tool, Result: p.value("1"), Failed: f[0] == '?', ProviderExecuted: true})
+		}
+	}
+	return m
+}
+
 // checked gives every call of the last response a verdict.
 func (p *play) checked(rest string) core.Fact {
 	id, problem, _ := strings.Cut(rest, "=")
 	var f core.CallsChecked
 	for _, c := range p.last.Message.Calls() {
+		if c.ProviderExecuted {
+			continue
+		}
 		check := core.Check{Call: c.ID, ArgsDigest: "digest-" + c.ID}
 		if c.ID == id {
 			check.Problem = problem

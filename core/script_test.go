@@ -26,7 +26,7 @@ var update = flag.Bool("update", false, "rewrite the scripts in testdata")
 //
 //	spec KEY=VALUE…            limits of the agent under test
 //	tool NAME CLASS [FLAG…]    approval, sequential, probe, deny-fails, timeout=D, version=V
-//	attempt ID [settled=N]     a new attempt with an empty desk, one epoch on
+//	attempt ID [settled=N] [authorizes] [permits]   a new attempt with an empty desk, one epoch on
 //	clock +D | end=D           time passes; the invocation ends in D
 //	fact …                     something ended or arrived
 //	drop                       the attempt dies: nothing after it sees its desk
@@ -143,6 +143,12 @@ func (p *play) specLine(fields []string) {
 			p.spec.Policy.ToolConcurrency = n
 		case "expiry":
 			p.spec.Policy.ApprovalExpiry = mustDuration(p.t, value)
+		case "provider":
+			p.spec.ProviderTools = append(p.spec.ProviderTools, value)
+		case "group":
+			name, limit, _ := strings.Cut(value, ":")
+			n, _ := strconv.Atoi(limit)
+			p.spec.Policy.Groups = map[string]int{name: n}
 		case "drain":
 			p.spec.Policy.Drain = core.Drain(value)
 		case "digest":
@@ -170,6 +176,8 @@ func (p *play) toolLine(fields []string) {
 			tool.DenyFails = true
 		case "sequential":
 			tool.Sequential = true
+		case "group":
+			tool.Group = value
 		case "probe":
 			tool.Probe = true
 		case "timeout":
@@ -202,6 +210,10 @@ func (p *play) attempt(fields []string) {
 		case "epoch":
 			p.epoch = mustUint(p.t, value)
 			info.Epoch = p.epoch
+		case "authorizes":
+			info.Authorizes = true
+		case "permits":
+			info.Permits = true
 		case "exclusive":
 			info.Exclusive = value == "true"
 		case "leaked":

@@ -18,6 +18,8 @@ type Spec struct {
 	Policy Policy
 	// Tools in the order the author gave them; names are unique.
 	Tools []ToolSpec
+	// ProviderTools names the tools the provider may execute itself.
+	ProviderTools []string
 	// Contract is the output contract the model is shown; empty for free text.
 	Contract string
 }
@@ -35,6 +37,12 @@ type Policy struct {
 	ModelRetries         int // transient failures asked again in one attempt
 	ApprovalExpiry       time.Duration
 	Drain                Drain // steering and follow-ups taken in at one seam
+	// ResultBound is the size of a tool result's JSON, in bytes, over which the
+	// model and the records get its head and tail (RUN-022).
+	ResultBound int
+	// Groups bounds the handlers of a tool group that one run has at once; a
+	// group without an entry is bounded by ToolConcurrency alone.
+	Groups map[string]int
 }
 
 // Exhaustion says what happens when turns or tool calls run out.
@@ -63,6 +71,7 @@ type ToolSpec struct {
 	Approval   bool          // a person decides about every call
 	DenyFails  bool          // a denial fails the run instead of the call
 	Sequential bool          // never beside another handler of the run
+	Group      string        // shares a limit with the tools of the same group
 	Timeout    time.Duration // of one handler execution
 	Probe      bool          // has a reconcile probe
 }

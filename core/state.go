@@ -63,12 +63,14 @@ type Run struct {
 
 	Turn      int    // responses recorded
 	ToolCalls int    // calls admitted to run
+	Foreign   int    // calls the provider executed itself
 	Failures  int    // consecutive failed calls
 	Peak      int    // highest value Failures reached (D-49)
 	Exhausted string // the budget that forced finalization
 	Prefixed  bool   // the first response is recorded
 	Start     int    // where this run begins in History
 	Usage     record.Usage
+	Executed  []Executed
 	Steered   int      // commands applied since the last response
 	Joined    []string // follow-ups that settle with this run
 
@@ -78,6 +80,13 @@ type Run struct {
 	Backoff *record.BackoffScheduled
 	Held    *record.RunHeld
 	HeldAt  time.Time
+}
+
+// Executed is a call of the open turn that the provider executed itself: behind
+// how many of our calls it was declared, and how it ended.
+type Executed struct {
+	Behind int
+	Failed bool
 }
 
 // Phase is where a call of the open batch stands.

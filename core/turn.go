@@ -116,6 +116,9 @@ func (p *planner) stopPolicy() bool {
 func (r *Run) grace() bool       { return r.Turn >= r.MaxTurns }
 func (r *Run) constrained() bool { return r.grace() || r.Exhausted != "" }
 
+// used is what counts against the limit of tool calls.
+func (r *Run) used() int { return r.ToolCalls + r.Foreign }
+
 // request is the projection the next model call is made from (CTX-05): prior
 // history without other runs' prefixes, then this run's own messages.
 func (p *planner) request() Request {
@@ -216,16 +219,13 @@ func (p *planner) respond() {
 		return
 	}
 	calls := applicationCalls(resp.Message)
+	executed := len(resp.Message.Calls()) - len(calls)
+	if problem := p.forbidden(); problem != "" {
+		p.fail(&record.Error{Kind: ModelProtocolError, Message: problem})
+		return
+	}
 	if len(calls) == 0 {
-		p.respondFinal()
-		return
-	}
-	if len(calls) > MaxBatchCalls {
-		p.fail(&record.Error{Kind: ModelProtocolError, Message: fmt.Sprintf("the model declared %d calls in one response; at most %d are possible", len(calls), MaxBatchCalls)})
-		return
-	}
-	if r.constrained() {
-		p.fail(&record.Error{Kind: ModelProtocolError, Message: "the model called a tool where tool use was forbidden"})
+		p.respondWithoutCalls(executed)
 		return
 	}
 	p.step("10 validate")
@@ -239,12 +239,50 @@ func (p *planner) respond() {
 		p.fail(&record.Error{Kind: InvalidToolCall, Message: p.problems()})
 	case invalid:
 		p.refuseBatch(record.InvalidBatch, "")
-	case r.ToolCalls+len(calls) > r.MaxCalls && p.spec.Policy.OnExhaustion == FailOnExhaustion:
-		p.failPolicy(DimToolCalls, fmt.Sprintf("the run may start %d tool calls and has started %d; the model asked for %d more", r.MaxCalls, r.ToolCalls, len(calls)))
-	case r.ToolCalls+len(calls) > r.MaxCalls:
+	case r.used()+executed+len(calls) > r.MaxCalls && p.spec.Policy.OnExhaustion == FailOnExhaustion:
+		p.failPolicy(DimToolCalls, fmt.Sprintf("the run may start %d tool calls and has started %d; the model asked for %d more", r.MaxCalls, r.used(), len(calls)))
+	case r.used()+executed+len(calls) > r.MaxCalls:
 		p.refuseBatch(record.OverBudget, DimToolCalls)
 	default:
 		p.declare()
+	}
+}
+
+// forbidden says what a response must not do in this run, or nothing.
+func (p *planner) forbidden() string {
+	calls := p.d.response.Message.Calls()
+	if len(calls) > MaxBatchCalls {
+		return fmt.Sprintf("the model declared %d calls in one response; at most %d are possible", len(calls), MaxBatchCalls)
+	}
+	if len(calls) > 0 && p.s.Run.constrained() {
+		return "the model called a tool where tool use was forbidden"
+	}
+	for _, c := range calls {
+		if c.ProviderExecuted && !slices.Contains(p.spec.ProviderTools, c.Tool) {
+			return fmt.Sprintf("the provider executed %.64q, which the agent did not enable", c.Tool)
+		}
+	}
+	return ""
+}
+
+// respondWithoutCalls takes a response that leaves nothing for us to execute: an
+// answer, or a provider that asks for another turn behind its own calls.
+// Those it executed count, although they have run already (D-31).
+func (p *planner) respondWithoutCalls(executed int) {
+	r := p.s.Run
+	over := executed > 0 && r.used()+executed > r.MaxCalls
+	switch {
+	case over && p.spec.Policy.OnExhaustion == FailOnExhaustion:
+		p.record(DimToolCalls)
+		p.failPolicy(DimToolCalls, fmt.Sprintf("the run may make %d tool calls and has made %d", r.MaxCalls, r.used()+executed))
+	case executed == 0 || p.d.response.Stop != "tool-calls":
+		p.respondFinal(over)
+	case over:
+		p.record(DimToolCalls)
+		p.turn()
+	default:
+		p.record("")
+		p.turn()
 	}
 }
 
@@ -252,7 +290,9 @@ func applicationCalls(m record.Message) []record.ToolCallPart {
 	return slices.DeleteFunc(m.Calls(), func(c record.ToolCallPart) bool { return c.ProviderExecuted })
 }
 
-func (p *planner) respondFinal() {
+// respondFinal takes an answer. over says that the provider's own calls passed
+// the limit of tool calls: the answer counts, as that of an exhausted run.
+func (p *planner) respondFinal(over bool) {
 	r, resp := p.s.Run, p.d.response
 	p.step("9 final")
 	if resp.Stop != "stop" {
@@ -274,7 +314,11 @@ func (p *planner) respondFinal() {
 		return
 	}
 	exhausted := r.Exhausted
-	if exhausted == "" && r.grace() {
+	switch {
+	case exhausted != "":
+	case over:
+		exhausted = DimToolCalls
+	case r.grace():
 		exhausted = DimTurns
 	}
 	concluded := *p.d.concluded

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -45,9 +46,9 @@ func TestDefaults(t *testing.T) {
 	want := core.Policy{
 		MaxTurns: 12, MaxToolCalls: 24, MaxDuration: 24 * time.Hour, OnExhaustion: core.FinalAnswer,
 		OnInvalidCall: core.ReturnInvalid, RepeatedFailureLimit: 3, ToolConcurrency: 4, ModelRetries: 2,
-		Drain: core.DrainOne,
+		Drain: core.DrainOne, ResultBound: tool.DefaultResultBound,
 	}
-	if got := define(t, config(weather("w"))).Engine().Spec.Policy; got != want {
+	if got := define(t, config(weather("w"))).Engine().Spec.Policy; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v", got)
 	}
 	approved := config(weather("w", tool.RequireApproval()))
@@ -87,6 +88,8 @@ func TestPolicyRefusesByField(t *testing.T) {
 		"BudgetHook":              {BudgetHook: func() {}},
 		"DrainPolicy":             {DrainPolicy: "some"},
 		"Price":                   {Price: 1},
+		"Sequential":              {Sequential: true, ToolConcurrency: 2},
+		"GroupConcurrency":        {GroupConcurrency: map[string]int{"g": 0}},
 	} {
 		c := config()
 		c.Policy = p

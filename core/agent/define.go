@@ -36,6 +36,9 @@ type Config[In any] struct {
 	Instructions func(ctx context.Context, in In) (string, error)
 	// Tools the model may call, in the order it sees them.
 	Tools []*tool.Tool
+	// ProviderTools are tools the model's provider executes itself, such as a web
+	// search. A call of any other tool by the provider fails the run.
+	ProviderTools []model.ProviderTool
 	// Policy bounds each run.
 	Policy Policy
 	// Examples of inputs, shown to those who submit work. Each has to be
@@ -86,9 +89,15 @@ func Define[In, Out any](name string, c Config[In]) (*Definition, error) {
 		Tools: slices.Clone(c.Tools),
 	}
 	errs = append(errs, addTools(&d, c.Tools)...)
+	errs = append(errs, addProviderTools(&d, c.ProviderTools)...)
 	approvals := slices.ContainsFunc(d.Spec.Tools, func(t core.ToolSpec) bool { return t.Approval })
 	policy, problems := c.Policy.resolve(approvals)
 	d.Spec.Policy, errs = policy, append(errs, problems...)
+	for _, group := range slices.Sorted(maps.Keys(policy.Groups)) {
+		if !slices.ContainsFunc(d.Spec.Tools, func(t core.ToolSpec) bool { return t.Group == group }) {
+			errs = append(errs, &PolicyError{Field: "GroupConcurrency", Reason: fmt.Sprintf("no tool is in group %q", group)})
+		}
+	}
 	for _, t := range d.Spec.Tools {
 		if t.Timeout > policy.MaxDuration && policy.MaxDuration > 0 {
 			refuse("tool %q: its timeout of %s does not fit MaxDuration (%s), so it could never start", t.Name, t.Timeout, policy.MaxDuration)
@@ -139,11 +148,34 @@ func addTools(d *engine.Definition, tools []*tool.Tool) (errs []error) {
 		seen[f.Name] = true
 		d.Spec.Tools = append(d.Spec.Tools, core.ToolSpec{
 			Name: f.Name, Version: f.Version, Class: f.Class, Approval: f.Approval, DenyFails: f.DenyFails,
-			Sequential: f.Sequential, Timeout: f.Timeout, Probe: f.Probe,
+			Sequential: f.Sequential, Group: f.Group, Timeout: f.Timeout, Probe: f.Probe,
 		})
 		d.Facts.Tools = append(d.Facts.Tools, engine.ToolFacts{
 			Name: f.Name, Version: f.Version, Class: string(f.Class), Approval: f.Approval,
 		})
+	}
+	return errs
+}
+
+// addProviderTools enables what the provider may execute itself (PEX-05).
+func addProviderTools(d *engine.Definition, tools []model.ProviderTool) (errs []error) {
+	for _, t := range tools {
+		if t.Name == "" {
+			errs = append(errs, errors.New("a provider tool without a name"))
+			continue
+		}
+		if _, ours := d.Spec.Tool(t.Name); ours || slices.Contains(d.Spec.ProviderTools, t.Name) {
+			errs = append(errs, fmt.Errorf("two tools are named %q: rename one", t.Name))
+		}
+		if len(t.Config) > 0 {
+			canonical, err := record.Canonical(t.Config)
+			if err != nil {
+				errs = append(errs, fmt.Errorf("provider tool %q: its Config is no JSON: %w", t.Name, err))
+			}
+			t.Config = canonical
+		}
+		d.Spec.ProviderTools = append(d.Spec.ProviderTools, t.Name)
+		d.ProviderTools = append(d.ProviderTools, t)
 	}
 	return errs
 }
@@ -233,6 +265,7 @@ func digest(d *engine.Definition, input, output *tool.Schema) (string, error) {
 		Approval    bool            `json:"approval"`
 		DenyFails   bool            `json:"denyFails"`
 		Sequential  bool            `json:"sequential"`
+		Group       string          `json:"group,omitempty"`
 		Timeout     time.Duration   `json:"timeoutNs"`
 		Probe       bool            `json:"probe"`
 		Schema      json.RawMessage `json:"schema"`
@@ -248,9 +281,13 @@ func digest(d *engine.Definition, input, output *tool.Schema) (string, error) {
 		Policy      map[string]string `json:"policy"`
 		ResultBound int               `json:"resultBound"`
 		Drain       core.Drain        `json:"drain,omitempty"` // unless it is one
+		Groups      map[string]int    `json:"groups,omitempty"`
+
+		ProviderTools []model.ProviderTool `json:"providerTools,omitempty"`
 	}{
 		Format: 1, Name: d.Spec.Agent, Version: d.Spec.Version, Input: input.JSON(), Contract: d.Spec.Contract,
-		Tools: []pinnedTool{}, Policy: d.Facts.Limits, ResultBound: tool.DefaultResultBound,
+		Tools: []pinnedTool{}, Policy: d.Facts.Limits, ResultBound: d.Spec.Policy.ResultBound,
+		Groups: d.Spec.Policy.Groups, ProviderTools: d.ProviderTools,
 	}
 	if d.Spec.Policy.Drain != DrainOne {
 		pinned.Drain = d.Spec.Policy.Drain
@@ -262,7 +299,7 @@ func digest(d *engine.Definition, input, output *tool.Schema) (string, error) {
 		f := t.Facts()
 		pinned.Tools = append(pinned.Tools, pinnedTool{
 			Name: f.Name, Description: f.Description, Version: f.Version, Class: string(f.Class), Approval: f.Approval,
-			DenyFails: f.DenyFails, Sequential: f.Sequential, Timeout: f.Timeout, Probe: f.Probe, Schema: f.Schema,
+			DenyFails: f.DenyFails, Sequential: f.Sequential, Group: f.Group, Timeout: f.Timeout, Probe: f.Probe, Schema: f.Schema,
 		})
 	}
 	canonical, err := tool.Encode(pinned)
@@ -279,6 +316,8 @@ func (d *Definition) Name() string { return d.engine.Spec.Agent }
 func (d *Definition) Engine() engine.Definition {
 	e := d.engine
 	e.Spec.Tools, e.Tools = slices.Clone(e.Spec.Tools), slices.Clone(e.Tools)
+	e.Spec.ProviderTools, e.ProviderTools = slices.Clone(e.Spec.ProviderTools), slices.Clone(e.ProviderTools)
+	e.Spec.Policy.Groups = maps.Clone(e.Spec.Policy.Groups)
 	f := &e.Facts
 	f.Input, f.Output = slices.Clone(f.Input), slices.Clone(f.Output)
 	f.Tools, f.Limits = slices.Clone(f.Tools), maps.Clone(f.Limits)

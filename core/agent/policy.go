@@ -2,9 +2,12 @@ package agent
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/layover-run/layover/core"
+	"github.com/layover-run/layover/core/tool"
 )
 
 // Disabled switches a bound off where a field's comment allows it.
@@ -57,6 +60,12 @@ type Policy struct {
 	RepeatedFailureLimit int
 	// ToolConcurrency is the number of handlers that run at once. Defaults to 4.
 	ToolConcurrency int
+	// Sequential runs the handlers of a run one after another: it is
+	// ToolConcurrency 1, said louder.
+	Sequential bool
+	// GroupConcurrency bounds the handlers of a tool group (tool.Group) that one
+	// run has at once. A group without an entry is bounded by ToolConcurrency.
+	GroupConcurrency map[string]int
 	// ModelRetries is how often one attempt asks again, within seconds, after
 	// a transient failure of the provider. When they are used up the run parks
 	// and asks again later, with growing pauses, until it gives up after 10
@@ -87,9 +96,10 @@ type Policy struct {
 	// RunStatus shows the model what is left of its budgets.
 	// Not supported yet: refused unless zero.
 	RunStatus bool
-	// ToolResultBounds bounds a tool result, in bytes. It is
-	// tool.DefaultResultBound.
-	// Not supported yet: refused unless zero.
+	// ToolResultBounds bounds the JSON of a tool result, in bytes: over it the
+	// model and the records get the result's head, tail and size. Results of
+	// tools the provider executes are exempt. From tool.MinResultBound to 1 MiB.
+	// Defaults to tool.DefaultResultBound.
 	ToolResultBounds int
 	// BudgetHook is a hard limit that code decides about.
 	// Not supported yet: refused unless zero.
@@ -124,6 +134,7 @@ const (
 	maxCount       = 100_000
 	maxConcurrency = 1024
 	maxRetries     = 100
+	maxResultBound = 1 << 20
 	maxDuration    = 366 * 24 * time.Hour
 )
 
@@ -177,6 +188,22 @@ func (p Policy) resolve(approvals bool) (core.Policy, []error) {
 		ModelRetries:         count("ModelRetries", p.ModelRetries, defaultRetries, maxRetries, true),
 		ApprovalExpiry:       duration("ApprovalExpiry", p.ApprovalExpiry, 0),
 		Drain:                p.DrainPolicy,
+		ResultBound:          count("ToolResultBounds", p.ToolResultBounds, tool.DefaultResultBound, maxResultBound, false),
+		Groups:               maps.Clone(p.GroupConcurrency),
+	}
+	if out.ResultBound >= 0 && out.ResultBound < tool.MinResultBound {
+		refuse("ToolResultBounds", "%d is below %d", out.ResultBound, tool.MinResultBound)
+	}
+	if p.Sequential {
+		if p.ToolConcurrency > 1 {
+			refuse("Sequential", "it contradicts ToolConcurrency %d", p.ToolConcurrency)
+		}
+		out.ToolConcurrency = 1
+	}
+	for _, group := range slices.Sorted(maps.Keys(p.GroupConcurrency)) {
+		if n := p.GroupConcurrency[group]; n <= 0 || n > maxConcurrency {
+			refuse("GroupConcurrency", "%d for group %q: from 1 to %d", n, group, maxConcurrency)
+		}
 	}
 	switch out.OnExhaustion {
 	case "":
@@ -220,7 +247,6 @@ func (p Policy) unsupported() []string {
 		{"KeepRecentTokens", p.KeepRecentTokens != 0},
 		{"Compaction", p.Compaction != ""},
 		{"RunStatus", p.RunStatus},
-		{"ToolResultBounds", p.ToolResultBounds != 0},
 		{"BudgetHook", p.BudgetHook != nil},
 		{"Price", p.Price != nil},
 	} {

@@ -50,6 +50,11 @@ type Config struct {
 	AttemptTimeout time.Duration
 	// Sweep is how often due lanes are looked for. Defaults to 1 s.
 	Sweep time.Duration
+	// Authorize is asked about every call of a tool before it is executed.
+	// Defaults to nothing: calls need no authorization.
+	Authorize engine.Authorizer
+	// ToolLimits bounds handlers across all runs. Defaults to none.
+	ToolLimits engine.ToolLimits
 	// Log defaults to slog.Default.
 	Log *slog.Logger
 	// OnUserError hears what handlers, instructions and model adapters returned
@@ -158,6 +163,7 @@ func (rt *Runtime) assemble(registry *engine.Registry) error {
 		Journal: rt.store, Queue: rt.wakes, Boot: rt.store.Boot(), AttemptTimeout: rt.cfg.AttemptTimeout,
 		Log: rt.cfg.Log, OnUserError: rt.cfg.OnUserError, OnBatch: rt.onBatch,
 		Feed: engine.NewFeed(),
+		Authorize: rt.cfg.Authorize, ToolLimits: rt.cfg.ToolLimits,
 	}
 	admitter, err := engine.NewAdmitter(cfg, registry.Manifest())
 	if err != nil {

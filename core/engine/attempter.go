@@ -20,6 +20,7 @@ type Attempter struct {
 	registry *Registry
 	leaks    *leaks
 	sink     sink // nil where nobody listens
+	permits  *permits
 }
 
 // NewAttempter needs the definitions it can run.
@@ -28,7 +29,7 @@ func NewAttempter(cfg Config, registry *Registry) (*Attempter, error) {
 	if err != nil {
 		return nil, err
 	}
-	at := &Attempter{cfg: cfg, registry: registry, leaks: &leaks{}}
+	at := &Attempter{cfg: cfg, registry: registry, leaks: &leaks{}, permits: newPermits(cfg.ToolLimits)}
 	if cfg.Feed != nil {
 		at.sink = feedSink{cfg.Feed}
 	}
@@ -66,7 +67,7 @@ func (at *Attempter) Attempt(ctx context.Context, lane journal.Lane) (Ended, err
 		return "", fmt.Errorf("engine: claim %s: %w", lane.Conversation, err)
 	}
 	fpClaimAfter.Hit()
-	a := &attempt{cfg: at.cfg, registry: at.registry, leaks: at.leaks, lane: lane, head: head, end: at.invocationEnd(ctx, now),
+	a := &attempt{cfg: at.cfg, registry: at.registry, leaks: at.leaks, permits: at.permits, lane: lane, head: head, end: at.invocationEnd(ctx, now),
 		posted: make(chan posted, 64), out: newOutlet(at.sink, lane, head.Epoch, at.cfg.Now)}
 	a.out.begin()
 	defer a.out.end()
@@ -98,6 +99,8 @@ type attempt struct {
 	cfg      Config
 	registry *Registry
 	leaks    *leaks
+	permits  *permits
+	held     held
 	lane     journal.Lane
 	head     journal.Head // as claimed
 	end      time.Time    // of the invocation
@@ -126,6 +129,7 @@ func (a *attempt) run(ctx context.Context) (Ended, error) {
 		}
 	}()
 	go a.watch(watching)
+	defer a.held.close(a.permits)
 	// What is under way is carried to a safe boundary even when ctx ends: the
 	// end is a fact for the core, not a reason for half a step.
 	durable := context.WithoutCancel(ctx)
@@ -196,9 +200,12 @@ func (a *attempt) begin(ctx context.Context) error {
 	if state.Epoch > a.head.Epoch {
 		return journal.ErrFenced
 	}
+	if err := a.recheck(reading, state); err != nil {
+		return err
+	}
 	a.state = state
 	a.desk = core.NewDesk(core.AttemptInfo{ID: a.head.Owner, Boot: a.cfg.Boot, Epoch: a.head.Epoch, Settled: a.head.Settled,
-		Version: a.head.Version, Exclusive: a.cfg.Boot != ""})
+		Version: a.head.Version, Exclusive: a.cfg.Boot != "", Authorizes: a.cfg.Authorize != nil, Permits: a.cfg.ToolLimits.any()})
 	if a.stop != nil {
 		a.stop()
 	}
@@ -224,10 +231,11 @@ func (a *attempt) loop(ctx, until context.Context) (Ended, error) {
 				return "", err
 			}
 		}
+		noted := false
 		for _, e := range plan.Then {
-			a.start(e)
+			noted = a.start(e) || noted
 		}
-		if len(plan.Append) > 0 {
+		if len(plan.Append) > 0 || noted {
 			continue
 		}
 		switch plan.Rest.Kind {

@@ -43,6 +43,13 @@ type Config struct {
 	// logs nor stores them, because only their author knows what is in them.
 	// It is called on the effect's goroutine. Defaults to nothing.
 	OnUserError func(UserError)
+	// Authorize is asked about every call before it is executed. It costs one
+	// write more for each response with calls. Defaults to nothing: calls need no
+	// authorization.
+	Authorize Authorizer
+	// ToolLimits bounds handlers across all runs of this process. Defaults to
+	// none.
+	ToolLimits ToolLimits
 	// OnBatch observes every batch this process appended, after it is durable,
 	// on the attempt's goroutine. It must not block.
 	OnBatch func(lane journal.Lane, b record.Batch)
@@ -69,6 +76,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.Skew < c.CleanupTimeout {
 		return c, fmt.Errorf("engine: Config.Skew (%s) is below CleanupTimeout (%s): a handler could outlive what is taken for its death", c.Skew, c.CleanupTimeout)
+	}
+	if err := c.ToolLimits.check(); err != nil {
+		return c, err
 	}
 	if c.Now == nil {
 		c.Now = time.Now

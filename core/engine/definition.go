@@ -18,6 +18,8 @@ type Definition struct {
 	Hooks Hooks
 	// Tools has exactly the tools of Spec, in the same order.
 	Tools []*tool.Tool
+	// ProviderTools has exactly those of Spec, with their configuration.
+	ProviderTools []model.ProviderTool
 	// Model answers the agent's requests; nil until the definition is bound.
 	Model model.Model
 }

@@ -16,22 +16,32 @@ type job struct {
 	a            *attempt
 	def          *Definition
 	run          string
+	principal    string
 	conversation string
 	effects      context.Context
 }
 
 // start runs one effect in a goroutine of the attempt. It posts exactly one
-// fact, also when a user function panics (law 5).
-func (a *attempt) start(e core.Effect) {
+// fact, also when a user function panics (law 5). True means that the effect has
+// ended already and its fact is noted.
+func (a *attempt) start(e core.Effect) (noted bool) {
+	var do func(context.Context) core.Fact
 	switch e := e.(type) {
 	case core.StopEffects:
 		a.stopAt(a.cfg.Now())
-		return
+		return false
 	case core.AckStep:
 		a.handlers.ack(e.Call, e.Step)
-		return
+		return false
 	case core.StartTool:
 		a.handlers.open(e.Call)
+	case core.AcquirePermit:
+		held, wait := a.acquire(e, a.state.Run.Agent)
+		if held {
+			core.Note(a.desk, core.PermitHeld{Call: e.Call, Held: true})
+			return true
+		}
+		do = wait
 	}
 	j := job{a: a, conversation: a.lane.Conversation, effects: a.effects}
 	if _, probe := e.(core.Reconcile); probe {
@@ -39,7 +49,7 @@ func (a *attempt) start(e core.Effect) {
 		j.effects = context.WithoutCancel(a.effects)
 	}
 	if r := a.state.Run; r != nil {
-		j.def, j.run = a.registry.definition(r.Agent), r.ID
+		j.def, j.run, j.principal = a.registry.definition(r.Agent), r.ID, r.Principal
 	}
 	a.running.Add(1)
 	go func() {
@@ -51,8 +61,13 @@ func (a *attempt) start(e core.Effect) {
 			}
 			a.posted <- p
 		}()
+		if do != nil {
+			p = posted{fact: do(j.effects)}
+			return
+		}
 		p = j.guarded(e)
 	}()
+	return false
 }
 
 // guarded turns a panic into a fact, so that the core decides its outcome.
@@ -87,6 +102,7 @@ func (j job) faulted(e core.Effect, what string) core.Fact {
 var userFunctions = map[string]string{
 	"core.DecodeInput": "the input type", "core.Instruct": "Config.Instructions", "core.CallModel": "the model adapter",
 	"core.CheckCalls": "the argument type of a tool", "core.Conclude": "the output type", "core.Reconcile": "a reconcile probe",
+	"core.Authorize": "Config.Authorize",
 }
 
 func (j job) do(ctx context.Context, e core.Effect) core.Fact {
@@ -103,6 +119,8 @@ func (j job) do(ctx context.Context, e core.Effect) core.Fact {
 		return j.callModel(ctx)
 	case core.CheckCalls:
 		return j.checkCalls(ctx, e)
+	case core.Authorize:
+		return j.authorize(ctx, e)
 	case core.StartTool:
 		return j.startTool(ctx, e)
 	case core.Reconcile:

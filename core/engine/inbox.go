@@ -9,6 +9,7 @@ import (
 	"github.com/layover-run/layover/core"
 	"github.com/layover-run/layover/core/journal"
 	"github.com/layover-run/layover/core/record"
+	"github.com/layover-run/layover/core/tool"
 )
 
 // The bodies of inbox entries, canonical JSON. Fields are only ever added.
@@ -125,7 +126,12 @@ func (j job) command(ctx context.Context, e journal.Entry) (core.Command, error)
 		if err := json.Unmarshal(body, &b); err != nil {
 			return unreadable(err), nil
 		}
-		return core.Resolve{Run: b.Run, Call: b.Call, Resolution: b.Resolution, Result: record.Value{Inline: b.Result}, Reason: b.Reason}, nil
+		// An operator's word is a tool result like any other.
+		result := record.Value{Inline: b.Result}
+		if b.Result != nil {
+			result, _ = j.bounded(tool.Result{Value: b.Result})
+		}
+		return core.Resolve{Run: b.Run, Call: b.Call, Resolution: b.Resolution, Result: result, Reason: b.Reason}, nil
 	case journal.EntryLateOutcome:
 		var b lateBody
 		if err := json.Unmarshal(body, &b); err != nil {

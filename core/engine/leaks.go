@@ -90,7 +90,7 @@ func (j job) leaked(ctx context.Context, e core.StartTool, results <-chan tool.R
 			return
 		}
 		late := core.Late{Run: j.run, Call: e.Call, Operation: e.Operation, Outcome: r.Outcome, Tag: r.Tag}
-		late.Result, _ = boundedResult(r)
+		late.Result, _ = j.bounded(r)
 		if err := signalLate(context.Background(), a.cfg, a.lane, 0, late, a.head.Owner); err != nil {
 			a.cfg.Log.Warn("late outcome not handed in; the call stays as it is", "conversation", j.conversation, "call", e.Call, "error", err)
 			return

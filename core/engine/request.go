@@ -27,6 +27,7 @@ func (j job) prepareContext(ctx context.Context, e core.PrepareContext) core.Fac
 	for _, t := range j.def.Tools {
 		req.Tools = append(req.Tools, t.ForModel())
 	}
+	req.ProviderTools = j.def.ProviderTools
 	if e.Request.NoCalls {
 		req.Choice = model.None
 	}

@@ -15,6 +15,12 @@ import (
 // startTool runs a handler once. Its call was prepared by this attempt.
 func (j job) startTool(ctx context.Context, e core.StartTool) core.Fact {
 	defer j.a.handlers.close(e.Call)
+	giveBack, entered := j.a.giveBackOf(e.Call), false
+	defer func() {
+		if !entered {
+			giveBack()
+		}
+	}()
 	ended := core.ToolEnded{Call: e.Call}
 	args, err := j.resolve(ctx, e.Args)
 	if err != nil {
@@ -38,11 +44,15 @@ func (j job) startTool(ctx context.Context, e core.StartTool) core.Fact {
 	began := time.Now()
 	fpToolStart.Hit()
 	results := make(chan tool.Result, 1)
+	entered = true
 	go func() {
-		results <- j.def.tool(e.Tool).Invoke(ctx, tool.Call{
+		defer giveBack()
+		r := j.def.tool(e.Tool).Invoke(ctx, tool.Call{
 			Conversation: j.conversation, Run: j.run, ID: e.Call, Attempt: j.a.head.Owner, Operation: e.Operation,
 			Args: args.Inline, Steps: &stepRecorder{a: j.a, ctx: ctx, call: e.Call},
 		})
+		giveBack()
+		results <- r
 	}()
 	result, ok := j.await(ctx, e, results)
 	if !ok {
@@ -50,7 +60,7 @@ func (j job) startTool(ctx context.Context, e core.StartTool) core.Fact {
 	}
 	fpToolEnd.Hit()
 	ended.Outcome, ended.Tag = result.Outcome, result.Tag
-	ended.Result, ended.Bytes = boundedResult(result)
+	ended.Result, ended.Bytes = j.bounded(result)
 	ended.Duration = time.Since(began).Round(time.Microsecond)
 	ended.TimedOut = result.Outcome == record.Interrupted && ctx.Err() == nil
 	if ended.TimedOut {
@@ -70,8 +80,14 @@ func (j job) startTool(ctx context.Context, e core.StartTool) core.Fact {
 
 var unreadable = record.MustValue(map[string]any{"error": map[string]string{"tag": "StorageError", "message": "a stored value of the call could not be read"}})
 
-func boundedResult(r tool.Result) (record.Value, int) {
-	bounded, original := tool.Bound(r.Value, tool.DefaultResultBound)
+// bounded is a result as the records and the model get it: bounded once, where
+// its call ends (RUN-022).
+func (j job) bounded(r tool.Result) (record.Value, int) {
+	limit := tool.DefaultResultBound
+	if j.def != nil {
+		limit = j.def.Spec.Policy.ResultBound
+	}
+	bounded, original := tool.Bound(r.Value, limit)
 	return record.Value{Inline: bounded}, original
 }
 
@@ -95,7 +111,7 @@ func (j job) reconcile(ctx context.Context, e core.Reconcile) core.Fact {
 	answer.Resolution = resolution
 	if resolution == record.Happened {
 		answer.Outcome = result.Outcome
-		answer.Result, _ = boundedResult(result)
+		answer.Result, _ = j.bounded(result)
 	}
 	return answer
 }

@@ -239,6 +239,8 @@ const (
 	InvalidBatch = "invalid-batch"
 	NotApproved  = "denied"
 	RunEnding    = "run-ending"
+	// NotAuthorized: the host denied the call.
+	NotAuthorized = "unauthorized"
 )
 
 // CallWaiting says a delegated call waits for its child run.

@@ -44,6 +44,7 @@ type Facts struct {
 	Approval    bool // a person decides about every call
 	DenyFails   bool // a denial fails the run instead of the call
 	Sequential  bool // never beside another handler of the run
+	Group       string
 	Timeout     time.Duration
 	Probe       bool            // has a reconcile probe
 	Schema      json.RawMessage // JSON Schema of the arguments, canonical
@@ -183,6 +184,20 @@ func DenialFailsRun() Option { return func(t *Tool) { t.facts.DenyFails = true }
 // Sequential keeps the handler from running beside any other handler of the
 // same run.
 func Sequential() Option { return func(t *Tool) { t.facts.Sequential = true } }
+
+// Group puts the tool into a group that shares limits: Policy.GroupConcurrency
+// within a run, ToolLimits.Groups within a process. A tool is in one group at most.
+func Group(name string) Option {
+	return func(t *Tool) {
+		switch {
+		case !validName.MatchString(name):
+			t.refuse("Group(%q): a group's name must match %s", name, validName)
+		case t.facts.Group != "" && t.facts.Group != name:
+			t.refuse("in both group %s and %s", t.facts.Group, name)
+		}
+		t.facts.Group = name
+	}
+}
 
 // Timeout bounds one handler execution; the context ends then. It must be
 // positive. Defaults to DefaultTimeout. A handler only starts when its whole
