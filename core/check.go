@@ -83,6 +83,7 @@ type Checker struct {
 	runs       map[string]*seenRun
 	open       string // the open run
 	terminals  []terminal
+	hosted     []terminal           // of submissions that joined a run, as their rows tell
 	calls      map[string]*seenCall // of the last response
 }
 

@@ -72,7 +72,7 @@ var consumes = map[string][]record.Kind{
 	"abort":       {record.KindAbortRequested},
 	"resolve":     {record.KindCallResolved},
 	"lateOutcome": {record.KindCallSettled},
-	"steer":       {record.KindSteeringApplied, record.KindSteeringDropped},
+	"steer":       {record.KindSteeringQueued, record.KindSteeringDropped},
 	"child":       {record.KindChildSettled},
 }
 
@@ -183,6 +183,11 @@ func (c *Checker) row(row Row, settled uint64) {
 			end = &c.terminals[i]
 		}
 	}
+	for i := range c.hosted {
+		if c.hosted[i].record.Run == row.Submission {
+			end = &c.hosted[i]
+		}
+	}
 	switch {
 	case row.Missing && end != nil:
 		c.report(RuleRow, 0, "submission %s settled but has no row", row.Submission)
@@ -194,7 +199,7 @@ func (c *Checker) row(row Row, settled uint64) {
 		c.report(RuleRow, 0, "the row of submission %s belongs to conversation %q", row.Submission, row.Conversation)
 	case end == nil && row.Outcome != nil:
 		c.report(RuleRow, 0, "submission %s has not settled and its row says %s", row.Submission, row.Outcome.Status)
-	case end != nil && row.Outcome == nil && end.slot <= settled, end != nil && row.Outcome == nil && end != c.last():
+	case end != nil && row.Outcome == nil && end.slot <= settled, end != nil && row.Outcome == nil && end.slot != c.last().slot:
 		c.report(RuleRow, 0, "submission %s settled as %s but its row does not say so", row.Submission, end.record.Status)
 	case end != nil && row.Outcome != nil && row.Outcome.Status != end.record.Status:
 		c.report(RuleRow, 0, "submission %s settled as %s but its row says %s", row.Submission, end.record.Status, row.Outcome.Status)

@@ -11,6 +11,7 @@ import (
 type seenRun struct {
 	started, ended      bool
 	attempts, turns     int
+	joined              []string
 	calls               int // prepared at least once
 	maxTurns, maxCalls  int
 	overTurns, overWork uint64 // slots that went past a limit
@@ -96,6 +97,8 @@ func (c *Checker) record(env Envelope, index int, r record.Record) {
 		}
 		c.runs[r.Submission] = &seenRun{}
 		c.entered, c.waiting = append(c.entered, r.Submission), append(c.waiting, r.Submission)
+	case record.FollowUpApplied:
+		c.joined(env, r)
 	case record.RunStarted:
 		c.started(env, r)
 	case record.RunSettled:
@@ -127,6 +130,17 @@ func (c *Checker) started(env Envelope, r record.RunStarted) {
 	run.started, run.attempts, run.maxTurns, run.maxCalls = true, 1, r.Turns, r.ToolCalls
 }
 
+// joined takes a submission out of those that wait: it ends with the open run.
+func (c *Checker) joined(env Envelope, r record.FollowUpApplied) {
+	run, i := c.runs[c.open], slices.Index(c.waiting, r.Submission)
+	if run == nil || i < 0 {
+		c.report(RuleOrder, env.Slot, "submission %s joins a run, and %v wait", r.Submission, c.waiting)
+		return
+	}
+	c.waiting = slices.Delete(slices.Clone(c.waiting), i, i+1)
+	run.joined = append(run.joined, r.Submission)
+}
+
 func (c *Checker) settled(env Envelope, r record.RunSettled) {
 	run := c.runs[r.Run]
 	switch {
@@ -149,8 +163,15 @@ func (c *Checker) settled(env Envelope, r record.RunSettled) {
 	if !slices.Equal(r.Queued, c.waiting) {
 		c.report(RuleTerminal, env.Slot, "the terminal record of %s names %v as waiting; the log has %v", r.Run, r.Queued, c.waiting)
 	}
+	if !slices.Equal(r.Joined, run.joined) {
+		c.report(RuleTerminal, env.Slot, "the terminal record of %s names %v as joined; the log has %v", r.Run, r.Joined, run.joined)
+	}
 	run.ended, c.open, c.calls = true, "", nil
-	c.terminals = append(c.terminals, terminal{env.Slot, r})
+	outcomes := Outcomes(r)
+	c.terminals = append(c.terminals, terminal{env.Slot, outcomes[0]})
+	for _, o := range outcomes[1:] {
+		c.hosted = append(c.hosted, terminal{env.Slot, o})
+	}
 }
 
 // counters holds what a run was counted with against its limits, and against

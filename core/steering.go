@@ -169,3 +169,17 @@ func (r *Run) followUpApplied(s *State, rec record.FollowUpApplied) error {
 func userMessage(text record.Value) record.Message {
 	return record.Message{Role: record.User, Parts: record.Parts{record.TextPart{Text: text}}}
 }
+
+// Outcomes are the rows that settle with a terminal record: first the run's own,
+// then those of the follow-ups that joined it, which end as it does, name it as
+// their host and hold no numbers of their own (D-50).
+func Outcomes(s record.RunSettled) []record.RunSettled {
+	all := []record.RunSettled{s}
+	for _, id := range s.Joined {
+		joined := s
+		joined.Run, joined.Host, joined.Joined, joined.Queued = id, s.Run, nil, nil
+		joined.Usage, joined.Attempts, joined.Turns = record.Usage{}, 0, 0
+		all = append(all, joined)
+	}
+	return all
+}

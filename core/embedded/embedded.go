@@ -162,7 +162,7 @@ func (rt *Runtime) assemble(registry *engine.Registry) error {
 	cfg := engine.Config{
 		Journal: rt.store, Queue: rt.wakes, Boot: rt.store.Boot(), AttemptTimeout: rt.cfg.AttemptTimeout,
 		Log: rt.cfg.Log, OnUserError: rt.cfg.OnUserError, OnBatch: rt.onBatch,
-		Feed: engine.NewFeed(),
+		Feed:      engine.NewFeed(),
 		Authorize: rt.cfg.Authorize, ToolLimits: rt.cfg.ToolLimits,
 	}
 	admitter, err := engine.NewAdmitter(cfg, registry.Manifest())

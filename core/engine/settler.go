@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/layover-run/layover/core"
 	"github.com/layover-run/layover/core/journal"
 	"github.com/layover-run/layover/core/queue"
 	"github.com/layover-run/layover/core/record"
@@ -94,7 +95,7 @@ func (s *Settler) finish(ctx context.Context, head journal.Head, term *terminal)
 	}
 	now := s.cfg.Now()
 	req := journal.FinishRequest{
-		Lane: head.Lane, Outcomes: outcomes(term.record), At: now, Was: head.Settled, Settled: term.slot,
+		Lane: head.Lane, Outcomes: core.Outcomes(term.record), At: now, Was: head.Settled, Settled: term.slot,
 		Version: look.Version, To: journal.Idle, Drained: term.drained,
 	}
 	if len(entries) > 0 || len(term.record.Queued) > 0 {
@@ -109,20 +110,6 @@ func (s *Settler) finish(ctx context.Context, head journal.Head, term *terminal)
 		send(ctx, s.cfg, queue.Attempt, head.Lane, 0)
 	}
 	return nil
-}
-
-// outcomes are the rows that settle with a terminal record: the run's own, and
-// those of the follow-ups that joined it, which end as it does and hold no
-// numbers of their own (D-50).
-func outcomes(s record.RunSettled) []record.RunSettled {
-	all := []record.RunSettled{s}
-	for _, id := range s.Joined {
-		joined := s
-		joined.Run, joined.Host, joined.Joined, joined.Queued = id, s.Run, nil, nil
-		joined.Usage, joined.Attempts, joined.Turns = record.Usage{}, 0, 0
-		all = append(all, joined)
-	}
-	return all
 }
 
 // Sweep looks at up to limit due lanes: it settles on the spot what has a
