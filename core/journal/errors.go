@@ -1,8 +1,10 @@
 package journal
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/layover-run/layover/core/record"
 )
@@ -35,6 +37,21 @@ var (
 	// ErrClosed: the journal was closed.
 	ErrClosed = errors.New("journal closed")
 )
+
+// answers are the errors that say something. ErrTaken and the like are answers
+// of the operation, the record errors are what the stored bytes or the given
+// ones are, a context's error is the caller's own.
+var answers = []error{
+	ErrConflict, ErrNotClaimable, ErrRefused, ErrFenced, ErrTaken, ErrNotFound, ErrTombstone, ErrInUse, ErrNewer, ErrFull, ErrClosed,
+	record.ErrCorrupt, record.ErrForeign, record.ErrTooLarge, record.ErrUnknownKind, record.ErrUnknownVersion, record.ErrInvalidJSON,
+	context.Canceled, context.DeadlineExceeded,
+}
+
+// Unclear reports that err is no answer: what was asked may have happened or
+// not, and the same call with the same arguments finds out.
+func Unclear(err error) bool {
+	return err != nil && !slices.ContainsFunc(answers, func(known error) bool { return errors.Is(err, known) })
+}
 
 // ConflictError is ErrConflict with the entry that was first.
 type ConflictError struct{ First Entry }

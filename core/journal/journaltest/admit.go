@@ -9,7 +9,7 @@ import (
 	"github.com/layover-run/layover/core/record"
 )
 
-var admitting = map[string]func(*testing.T, *fixture){
+var admitting = map[string]check{
 	"Admit/FirstMakesTheLaneDue": func(t *testing.T, f *fixture) {
 		want := f.submission("s1")
 		f.equal(f.admit("s1"), journal.Admission{Submission: want})

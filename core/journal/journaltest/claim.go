@@ -51,8 +51,8 @@ var headStates = []struct {
 	}, false},
 }
 
-var claiming = func() map[string]func(*testing.T, *fixture) {
-	tests := map[string]func(*testing.T, *fixture){
+var claiming = func() map[string]check {
+	tests := map[string]check{
 		"Claim/ItsOwnClaimAgain": func(t *testing.T, f *fixture) {
 			f.admit("s1")
 			first := f.claim("a1", t0)

@@ -9,7 +9,7 @@ import (
 	"github.com/layover-run/layover/core/record"
 )
 
-var logging = map[string]func(*testing.T, *fixture){
+var logging = map[string]check{
 	"Append/ReadsBackInOrder": func(t *testing.T, f *fixture) {
 		f.admit("s1")
 		want := []record.Sealed{f.append(1, "b1"), f.append(2, "b2"), f.append(3, "b3")}

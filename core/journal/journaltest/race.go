@@ -13,7 +13,7 @@ import (
 // racers is how many goroutines compete in each race.
 const racers = 50
 
-var racing = map[string]func(*testing.T, *fixture){
+var racing = map[string]check{
 	"Race/OneWinnerPerLogSlot": func(t *testing.T, f *fixture) {
 		const slots = 10
 		var wins [slots + 1]atomic.Int64

@@ -9,7 +9,7 @@ import (
 	"github.com/layover-run/layover/core/journal"
 )
 
-var reading = map[string]func(*testing.T, *fixture){
+var reading = map[string]check{
 	"Head/NeverUsedIsIdle": func(t *testing.T, f *fixture) {
 		f.equal(f.head(), journal.Head{Lane: f.lane, State: journal.Idle})
 	},

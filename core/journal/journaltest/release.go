@@ -8,7 +8,7 @@ import (
 	"github.com/layover-run/layover/core/record"
 )
 
-var releasing = map[string]func(*testing.T, *fixture){
+var releasing = map[string]check{
 	"Park/Parked": func(t *testing.T, f *fixture) {
 		f.admit("s1")
 		h := f.claim("a1", t0)

@@ -3,170 +3,138 @@
 package journaltest
 
 import (
-	"context"
-	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
-	"time"
-
-	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/layover-run/layover/core/journal"
-	"github.com/layover-run/layover/core/record"
 )
 
-// Run runs the suite. open returns an empty journal and arranges for its end;
-// tests run in parallel, each on its own.
+// Option offers the suite a way into an adapter that the port does not have.
+// Checks that need one which is not offered are listed as not exercised.
+type Option func(*offers)
+
+// offers is what an adapter's tests can do beyond opening a journal.
+type offers struct {
+	faults func(journal.Journal, Fault)
+	damage func(*testing.T, journal.Journal, Damage) (damaged journal.Journal, why string)
+	dump   func(*testing.T, journal.Journal) string
+}
+
+// Fault is asked around every single-item write of a journal: before it, when
+// nothing of it has happened, and after it took effect. An error it returns is
+// the answer of that write; after the write that is a lost answer. Where an
+// adapter commits the items of an operation together, the operation is the
+// write.
+type Fault func(write string, after bool) error
+
+// WithFaults says how to make a journal ask f around its writes, or nobody when
+// f is nil.
+func WithFaults(set func(j journal.Journal, f Fault)) Option {
+	return func(o *offers) { o.faults = set }
+}
+
+// WithDamage says how to change stored bytes behind a journal's back. It
+// returns a journal over the changed store that remembers nothing of before, or
+// nil and why this store cannot show such a damage. dump renders everything
+// that is stored, a line for each item.
+func WithDamage(damage func(*testing.T, journal.Journal, Damage) (damaged journal.Journal, why string), dump func(*testing.T, journal.Journal) string) Option {
+	return func(o *offers) { o.damage, o.dump = damage, dump }
+}
+
+// Result is what a certification did with an adapter.
+type Result struct {
+	Exercised []string // names of the checks that ran, sorted
+	// NotExercised is what this adapter offered no way to check, sorted by name.
+	NotExercised []Omission
+	Failed       []string
+}
+
+// Omission is a check that did not run.
+type Omission struct{ Check, Why string }
+
+// String lists what did not run; what is not named there ran.
+func (r Result) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d checks exercised, %d failed, %d not exercised", len(r.Exercised), len(r.Failed), len(r.NotExercised))
+	for _, o := range r.NotExercised {
+		fmt.Fprintf(&b, "\n  not exercised: %s (%s)", o.Check, o.Why)
+	}
+	return b.String()
+}
+
+// check is one named test of the suite.
+type check func(*testing.T, *fixture)
+
+// Run runs the suite and prints its result. open returns an empty journal and
+// arranges for its end; checks run in parallel, each on its own.
 // When the journal has a method Boot() string, claims are made under that boot
 // id; otherwise under none.
-func Run(t *testing.T, open func(t *testing.T) journal.Journal) {
-	for _, group := range []map[string]func(*testing.T, *fixture){admitting, claiming, logging, releasing, reading, racing} {
-		for name, test := range group {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				test(t, newFixture(t, open(t)))
-			})
+func Run(t *testing.T, open func(t *testing.T) journal.Journal, options ...Option) Result {
+	t.Helper()
+	var o offers
+	for _, option := range options {
+		option(&o)
+	}
+	checks, omitted := map[string]check{}, map[string]string{}
+	for _, group := range []map[string]check{admitting, claiming, logging, releasing, reading, racing, taking, large} {
+		maps.Copy(checks, group)
+	}
+	for _, group := range []struct {
+		checks  map[string]check
+		offered bool
+		why     string
+	}{
+		{losing(), o.faults != nil, "no WithFaults: the adapter offers no way to lose an answer"},
+		{refusing(), o.damage != nil, "no WithDamage: the adapter offers no way to change stored bytes"},
+	} {
+		if group.offered {
+			maps.Copy(checks, group.checks)
+			continue
+		}
+		for name := range group.checks {
+			omitted[name] = group.why
 		}
 	}
+	return run(t, checks, omitted, func(t *testing.T) *fixture {
+		f := newFixture(t, open(t))
+		f.offers = o
+		return f
+	})
 }
 
-// t0 is when every test begins; later times are t0 and something.
-var t0 = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-
-const (
-	grace = 10 * time.Second
-	lease = 5 * time.Minute
-)
-
-// fixture is a journal with the helpers that keep the tests readable.
-type fixture struct {
-	journal.Journal
-	t    *testing.T
-	ctx  context.Context
-	lane journal.Lane
-	boot string
-}
-
-func newFixture(t *testing.T, j journal.Journal) *fixture {
-	f := &fixture{Journal: j, t: t, ctx: t.Context(), lane: journal.Lane{Tenant: "acme", Conversation: "c1"}}
-	if b, ok := j.(interface{ Boot() string }); ok {
-		f.boot = b.Boot()
+func run(t *testing.T, checks map[string]check, omitted map[string]string, open func(*testing.T) *fixture) (out Result) {
+	t.Helper()
+	var mu sync.Mutex
+	t.Run("certify", func(t *testing.T) {
+		for _, name := range slices.Sorted(maps.Keys(checks)) {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				f := open(t)
+				defer func() {
+					mu.Lock()
+					defer mu.Unlock()
+					switch {
+					case f.omitted != "":
+						omitted[name] = f.omitted
+					case t.Failed():
+						out.Failed = append(out.Failed, name)
+					default:
+						out.Exercised = append(out.Exercised, name)
+					}
+				}()
+				checks[name](t, f)
+			})
+		}
+	})
+	for _, name := range slices.Sorted(maps.Keys(omitted)) {
+		out.NotExercised = append(out.NotExercised, Omission{name, omitted[name]})
 	}
-	return f
-}
-
-func (f *fixture) check(err error) {
-	f.t.Helper()
-	if err != nil {
-		f.t.Fatal(err)
-	}
-}
-
-func (f *fixture) want(err, target error) {
-	f.t.Helper()
-	if !errors.Is(err, target) {
-		f.t.Fatalf("got error %v, want %v", err, target)
-	}
-}
-
-func (f *fixture) equal(got, want any) {
-	f.t.Helper()
-	if d := cmp.Diff(want, got, cmpopts.EquateEmpty()); d != "" {
-		f.t.Fatalf("(-want +got)\n%s", d)
-	}
-}
-
-func (f *fixture) submission(id string) journal.Submission {
-	return journal.Submission{
-		Lane: f.lane, ID: id, Key: "key-" + id, Digest: "digest-" + id, Agent: "writer", Principal: "ann",
-		Input: []byte(`{"question":"` + id + `"}`), ReplyTo: "queue", Allowance: record.Allowance{Turns: 3},
-		Parent: record.ParentLink{Conversation: "p", Run: "r", Call: "k", Depth: 1, Tail: 7}, AdmittedAt: t0,
-	}
-}
-
-func (f *fixture) admit(id string) journal.Admission {
-	f.t.Helper()
-	a, err := f.Admit(f.ctx, f.submission(id), t0, grace)
-	f.check(err)
-	return a
-}
-
-func (f *fixture) steer(key string) journal.Entry {
-	return journal.Entry{Kind: journal.EntrySteer, Key: key, Digest: "digest-" + key, Body: []byte(`"` + key + `"`), By: "bob", At: t0}
-}
-
-func (f *fixture) signal(key string, after uint64) journal.Signalled {
-	f.t.Helper()
-	s, err := f.Signal(f.ctx, f.lane, f.steer(key), after, t0, grace)
-	f.check(err)
-	return s
-}
-
-func (f *fixture) request(owner string, now time.Time) journal.ClaimRequest {
-	return journal.ClaimRequest{Lane: f.lane, Owner: owner, Boot: f.boot, Now: now, Lease: now.Add(lease)}
-}
-
-func (f *fixture) claim(owner string, now time.Time) journal.Head {
-	f.t.Helper()
-	h, err := f.Claim(f.ctx, f.request(owner, now))
-	f.check(err)
-	return h
-}
-
-func (f *fixture) head() journal.Head {
-	f.t.Helper()
-	h, err := f.Head(f.ctx, f.lane)
-	f.check(err)
-	return h
-}
-
-func (f *fixture) inbox(after uint64) []journal.Entry {
-	f.t.Helper()
-	_, entries, err := f.Inbox(f.ctx, f.lane, after)
-	f.check(err)
-	return entries
-}
-
-func (f *fixture) batch(slot uint64, id string) record.Sealed {
-	body := []byte(fmt.Sprintf(`{"batch":%q,"slot":%d}`, id, slot))
-	return record.Sealed{Slot: slot, ID: id, Epoch: 1, Digest: record.Digest(body), Body: body}
-}
-
-func (f *fixture) append(slot uint64, id string) record.Sealed {
-	f.t.Helper()
-	b := f.batch(slot, id)
-	f.check(f.Append(f.ctx, f.lane, b))
-	return b
-}
-
-func (f *fixture) log(from uint64) []record.Sealed {
-	f.t.Helper()
-	var out []record.Sealed
-	for b, err := range f.Read(f.ctx, f.lane, from) {
-		f.check(err)
-		out = append(out, b)
-	}
+	slices.Sort(out.Exercised)
+	slices.Sort(out.Failed)
+	t.Log(out)
 	return out
-}
-
-// release is a request that gives back the lane as h has it.
-func (f *fixture) release(h journal.Head, to journal.State, due time.Time) journal.ReleaseRequest {
-	return journal.ReleaseRequest{Lane: f.lane, Epoch: h.Epoch, Owner: h.Owner, To: to, Due: due, Version: h.Version, Drained: 1}
-}
-
-// finish is a request that settles run and frees the lane as h has it.
-func (f *fixture) finish(h journal.Head, run string, slot uint64) journal.FinishRequest {
-	return journal.FinishRequest{
-		Lane: f.lane, Outcomes: []record.RunSettled{f.outcome(run)}, At: t0.Add(time.Minute),
-		Was: h.Settled, Settled: slot, Version: h.Version, To: journal.Idle, Drained: 1,
-	}
-}
-
-func (f *fixture) outcome(run string) record.RunSettled {
-	tokens := int64(12)
-	return record.RunSettled{
-		Run: run, Status: record.StatusCompleted, FinishReason: record.ModelStop, Output: record.MustValue("<done> & dusted\u2028"),
-		Usage: record.Usage{InputTokens: &tokens}, Attempts: 1, Turns: 2, Queued: []string{"later"},
-	}
 }

@@ -11,7 +11,14 @@ import (
 )
 
 func TestJournal(t *testing.T) {
-	journaltest.Run(t, func(t *testing.T) journal.Journal { return memjournal.New() })
+	journaltest.Run(t, func(t *testing.T) journal.Journal { return memjournal.New() },
+		journaltest.WithFaults(func(j journal.Journal, f journaltest.Fault) {
+			if f == nil {
+				j.(*memjournal.Journal).SetWriteFault(nil)
+				return
+			}
+			j.(*memjournal.Journal).SetWriteFault(func(w memjournal.Write) error { return f(w.Op+" "+string(w.Item), w.After) })
+		}))
 }
 
 var (

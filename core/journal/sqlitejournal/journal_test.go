@@ -15,7 +15,6 @@ import (
 
 	"github.com/layover-run/layover/core/failpoint"
 	"github.com/layover-run/layover/core/journal"
-	"github.com/layover-run/layover/core/journal/journaltest"
 	"github.com/layover-run/layover/core/journal/sqlitejournal"
 	"github.com/layover-run/layover/core/record"
 )
@@ -26,14 +25,12 @@ var (
 )
 
 func TestJournal(t *testing.T) {
-	journaltest.Run(t, func(t *testing.T) journal.Journal { return open(t, t.TempDir()) })
+	certify(t)
 }
 
 // Without memory every answer comes from the tables.
 func TestJournalWithoutCache(t *testing.T) {
-	journaltest.Run(t, func(t *testing.T) journal.Journal {
-		return open(t, t.TempDir(), sqlitejournal.WithCache(0), sqlitejournal.WithReaders(1))
-	})
+	certify(t, sqlitejournal.WithCache(0), sqlitejournal.WithReaders(1))
 }
 
 func open(t testing.TB, dir string, opts ...sqlitejournal.Option) *sqlitejournal.Journal {

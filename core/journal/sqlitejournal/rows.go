@@ -143,6 +143,11 @@ func loadEntries(s *stmt, lane int64, after uint64) (entries []journal.Entry, er
 		entries = append(entries, entryOf(r))
 		return true
 	})
+	for i, e := range entries {
+		if e.Slot != after+1+uint64(i) {
+			return nil, fmt.Errorf("%w: inbox slot %d is missing", record.ErrCorrupt, after+1+uint64(i))
+		}
+	}
 	return entries, err
 }
 

@@ -1,0 +1,121 @@
+package journaltest
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/layover-run/layover/core/journal"
+)
+
+// orders are the checks of a park against an arriving entry, at every order of
+// the owner's two steps (look at the inbox, release) and the writer's (entry,
+// bump): whatever the order, an entry whose writer was answered was seen by the
+// owner or has made the lane due within the grace, though no wake is sent.
+func orders() map[string]check {
+	checks := map[string]check{}
+	for _, to := range []journal.State{journal.Parked, journal.Idle, journal.Ready} {
+		for look := range 3 {
+			for release := look; release < 3; release++ {
+				checks[fmt.Sprintf("Order/%s/look %s, release %s", to, moments[look], moments[release])] = func(t *testing.T, f *fixture) {
+					f.arrival(to, look, release)
+				}
+			}
+		}
+	}
+	return checks
+}
+
+// moments of an inbox write, between its items.
+var moments = []string{"before the entry", "before the bump", "after the bump"}
+
+func (f *fixture) arrival(to journal.State, look, release int) {
+	f.admit("s1")
+	o := &owner{f: f, head: f.claim("a1", t0), to: to}
+	writes := 0
+	f.faults(f.Journal, func(write string, after bool) error {
+		if after || o.busy {
+			return nil
+		}
+		o.at(writes, look, release)
+		writes++
+		return nil
+	})
+	f.signal("entry", 0)
+	f.faults(f.Journal, nil)
+	for ; writes < 3; writes++ { // where an operation is one write, or found its head changed
+		o.at(writes, look, release)
+	}
+	if o.done == nil {
+		f.t.Fatal("the owner never released the lane")
+	}
+	h, entries, err := f.Inbox(f.ctx, f.lane, 0)
+	f.check(err)
+	f.equal(len(entries), 2)
+	seen := o.saw == 2
+	soon := h.State == journal.Ready && !h.Due.After(t0.Add(grace))
+	if to == journal.Ready {
+		soon = h.State == journal.Ready && !h.Due.After(t0.Add(7*24*time.Hour))
+	}
+	if !seen && !soon {
+		f.t.Fatalf("the entry was not seen and the lane is %s, due %s", h.State, h.Due)
+	}
+	if !seen {
+		due, err := f.Due(f.ctx, h.Due, 10)
+		f.check(err)
+		f.equal(due, []journal.Head{h})
+		f.equal(f.claim("a2", t0).Epoch, uint64(2))
+	}
+}
+
+// owner looks at the inbox and gives its lane back. When it is refused it looks
+// again and goes on, as the protocol says.
+type owner struct {
+	f    *fixture
+	head journal.Head // as claimed, then as last looked at
+	to   journal.State
+	saw  int // entries
+	busy bool
+	done error
+}
+
+var errReleased = errors.New("released")
+
+func (o *owner) at(moment, look, release int) {
+	o.f.t.Helper()
+	o.busy = true
+	defer func() { o.busy = false }()
+	if moment == look {
+		o.look()
+	}
+	if moment == release {
+		o.release()
+	}
+}
+
+// look takes the version before the entries: Inbox reads in that order.
+func (o *owner) look() {
+	h, entries, err := o.f.Inbox(o.f.ctx, o.f.lane, 0)
+	o.f.check(err)
+	o.head, o.saw = h, len(entries)
+}
+
+func (o *owner) release() {
+	for range 3 {
+		due := t0.Add(7 * 24 * time.Hour)
+		if o.to == journal.Idle {
+			due = time.Time{}
+		}
+		r := o.f.release(o.head, o.to, due)
+		r.Drained = uint64(o.saw)
+		err := o.f.Park(o.f.ctx, r)
+		if err == nil {
+			o.done = errReleased
+			return
+		}
+		o.f.want(err, journal.ErrRefused)
+		o.look()
+	}
+	o.f.t.Fatal("refused again and again with nobody else at work")
+}
