@@ -83,7 +83,7 @@ func claimable(h journal.Head, now time.Time) bool {
 // due time are as read. The version may move meanwhile: it is in the answer.
 func claimOf(h head, r journal.ClaimRequest) *change {
 	c := newChange(headKey(r.Lane))
-	c.where(c.is(attrVersion, number(formatVersion)))
+	c.where(c.knownHead(r.Lane))
 	c.where(c.is(attrEpoch, number(h.Epoch)))
 	c.where(c.is(attrState, text(string(h.State))))
 	c.where(c.same(attrLease, timeOrNil(h.Lease)))
@@ -145,7 +145,7 @@ func (j *Journal) park(ctx context.Context, r journal.ReleaseRequest) error {
 // releaseOf gives a lane back.
 func releaseOf(lane journal.Lane, to journal.State, due time.Time, drained uint64) *change {
 	c := newChange(headKey(lane))
-	c.where(c.is(attrVersion, number(formatVersion)))
+	c.where(c.knownHead(lane))
 	c.next(attrMoves)
 	c.to(attrState, text(string(to)))
 	c.to(attrDrained, number(drained))

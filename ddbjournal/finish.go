@@ -65,7 +65,7 @@ func (j *Journal) finish(ctx context.Context, r journal.FinishRequest) error {
 func (j *Journal) settle(ctx context.Context, tenant string, o record.RunSettled, at time.Time) error {
 	at = record.Time(at)
 	c := newChange(rowKey(tenant, o.Run))
-	c.where(c.is(attrVersion, number(formatVersion)))
+	c.where(c.known(ownerOf(tenant, o.Run), attrTail, attrConversation))
 	c.where("attribute_not_exists(" + c.name(attrSettledAt) + ")")
 	c.where("attribute_not_exists(" + c.name(attrWithdrew) + ")")
 	body, err := encode(o)

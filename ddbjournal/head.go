@@ -28,7 +28,7 @@ func headOf(it item, lane journal.Lane) (head, error) {
 	if err != nil {
 		return head{}, err
 	}
-	f.need(attrEpoch, attrState, attrMoves, attrSettled, attrDrained)
+	f.need(needed...)
 	h := head{released: f.text(attrReleased), Head: journal.Head{
 		Lane: lane, Epoch: f.number(attrEpoch), Owner: f.text(attrOwner), Boot: f.text(attrBoot), State: journal.State(f.text(attrState)),
 		Version: f.number(attrMoves), Due: f.time(AttrDue), Lease: f.time(attrLease), Settled: f.number(attrSettled), Drained: f.number(attrDrained),
@@ -123,7 +123,7 @@ func (j *Journal) bump(ctx context.Context, h head, due time.Time) error {
 func bumpOf(h head, due time.Time) *change {
 	c := newChange(headKey(h.Lane))
 	c.next(attrMoves)
-	known := c.is(attrVersion, number(formatVersion))
+	known := c.knownHead(h.Lane)
 	switch {
 	case h.State == journal.Running, h.State == journal.Ready && !due.Before(h.Due):
 		c.where(known)
@@ -148,6 +148,11 @@ func bumpOf(h head, due time.Time) *change {
 	}
 	return c
 }
+
+// needed are the attributes every head has.
+var needed = []string{attrEpoch, attrState, attrMoves, attrSettled, attrDrained}
+
+func (c *change) knownHead(lane journal.Lane) string { return c.known(ofLane(lane), needed...) }
 
 // due sets when a sweep looks at the lane: both keys of the index, or none.
 func (c *change) due(lane journal.Lane, at time.Time) {

@@ -15,6 +15,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
+	"github.com/layover-run/layover/core/record"
 	"github.com/layover-run/layover/ddbjournal"
 	"github.com/layover-run/layover/localstack/peers"
 )
@@ -79,3 +80,5 @@ func openOn(t testing.TB, c ddbjournal.API, table string) *ddbjournal.Journal {
 	}
 	return j
 }
+
+func digestOf(b []byte) string { return record.Digest(b) }

@@ -149,6 +149,17 @@ func (c *change) same(attr string, v types.AttributeValue) string {
 	return c.is(attr, v)
 }
 
+// known is the condition that the item is one this build reads: of its format,
+// of this owner, and with the attributes it must have. It holds a change back
+// even where nothing was read before.
+func (c *change) known(owner string, needed ...string) string {
+	all := []string{c.is(attrVersion, number(formatVersion)), c.is(attrOf, text(owner))}
+	for _, attr := range needed {
+		all = append(all, "attribute_exists("+c.name(attr)+")")
+	}
+	return strings.Join(all, " AND ")
+}
+
 func (c *change) expression() string {
 	out := "SET " + strings.Join(c.set, ", ")
 	if len(c.remove) > 0 {
