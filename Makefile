@@ -36,6 +36,10 @@ fuzz: ## each fuzz target for a short while (FUZZTIME=10s)
 bench: ## figures of this machine, as JSON lines
 	@LAYOVER_BENCH=1 $(GO) test ./core/embedded -count=1 -run '^TestBench$$' -v | grep '^{'
 
+.PHONY: certificates
+certificates: ## write docs/certificates again from a sweep of every store
+	$(GO) test ./core/engine/enginetest -count=1 -run '^TestSweep$$' -update
+
 .PHONY: dev
 dev: ## the server with the example agents, on .layover
 	$(GO) run ./cmd/layover dev

@@ -33,7 +33,7 @@ var mayImport = map[string][]string{
 	"core/model/demo":            {"core/model", "core/record"},
 	"core/model/modeltest":       {"core/model", "core/record"},
 	"core/engine/enginetest":     {"core", "core/agent", "core/engine", "core/failpoint", "core/journal", "core/model", "core/queue", "core/queue/memqueue", "core/record", "core/tool"},
-	"core/journal/memjournal":    {"core/journal", "core/record"},
+	"core/journal/memjournal":    {"core/failpoint", "core/journal", "core/record"},
 	"core/journal/sqlitejournal": {"core/failpoint", "core/journal", "core/record"},
 	"core/journal/journaltest":   {"core/journal", "core/record"},
 	"core/queue/memqueue":        {"core/queue"},

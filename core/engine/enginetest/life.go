@@ -87,7 +87,7 @@ func (c *cell) spawn(l *life, call func(ctx context.Context)) <-chan struct{} {
 // buried waits until nothing of a dead life runs any more: no goroutine that
 // the engine started is left.
 func buried() bool {
-	stacks := make([]byte, 4<<20)
+	stacks := make([]byte, 1<<18)
 	for try := range 20_000 {
 		n := runtime.Stack(stacks, true)
 		if !bytes.Contains(stacks[:n], []byte("/core/engine.")) {

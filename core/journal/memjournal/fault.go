@@ -96,6 +96,7 @@ func (j *Journal) run(ctx context.Context, op string, lane journal.Lane, o opera
 // whether it wrote.
 func (j *Journal) item(op string, what Item, f func(*store) (wrote bool, err error)) error {
 	w := Write{Op: op, Item: what}
+	points[w].Hit()
 	if err := j.injectWrite(w); err != nil {
 		return err
 	}
@@ -111,6 +112,7 @@ func (j *Journal) item(op string, what Item, f func(*store) (wrote bool, err err
 		return err
 	}
 	w.After = true
+	points[w].Hit()
 	return j.injectWrite(w)
 }
 
