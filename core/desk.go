@@ -1,6 +1,7 @@
 package core
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -45,6 +46,7 @@ type Desk struct {
 	stopping  bool
 	cancelled bool
 	faulted   *Faulted
+	exceeded  *EventsExceeded
 
 	labels []string // steps already labelled in this turn
 	turn   int      // the turn the labels belong to
@@ -75,6 +77,23 @@ type AttemptInfo struct {
 // NewDesk is the empty desk of a fresh attempt.
 func NewDesk(a AttemptInfo) *Desk {
 	return &Desk{Attempt: a, version: a.Version, seam: -1, turn: -1, pending: map[string]bool{}}
+}
+
+// Clone shares nothing with d that Note or Next change: what it holds is the
+// desk before a plan that may be discarded.
+func (d *Desk) Clone() *Desk {
+	c := *d
+	c.Attempt.Leaked = slices.Clone(d.Attempt.Leaked)
+	c.entries, c.checks = slices.Clone(d.entries), slices.Clone(d.checks)
+	c.pending = maps.Clone(d.pending)
+	c.running, c.labels = slices.Clone(d.running), slices.Clone(d.labels)
+	c.ended, c.absorbed = slices.Clone(d.ended), slices.Clone(d.absorbed)
+	c.steps, c.probes = slices.Clone(d.steps), slices.Clone(d.probes)
+	if d.response != nil {
+		r := *d.response
+		c.response = &r
+	}
+	return &c
 }
 
 // Running lists the calls whose handlers run now.
@@ -132,6 +151,8 @@ func Note(d *Desk, f Fact) {
 		d.woken = true
 	case Cancelled:
 		d.cancelled = true
+	case EventsExceeded:
+		d.exceeded = &f
 	case Faulted:
 		d.end(nameOf(f.Of))
 		d.looking = d.looking && nameOf(f.Of) != "look"

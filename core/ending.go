@@ -9,10 +9,10 @@ import (
 )
 
 // mustEnd reports whether the run ends whatever its calls still do: aborted,
-// past its deadline, or hit by a defect outside any tool.
+// past its deadline, over its events, or hit by a defect outside any tool.
 func (p *planner) mustEnd() bool {
 	r := p.s.Run
-	return r != nil && (r.Abort != nil || !p.c.Now.Before(r.Deadline) || p.d.faulted != nil)
+	return r != nil && (r.Abort != nil || !p.c.Now.Before(r.Deadline) || p.d.faulted != nil || p.d.exceeded != nil)
 }
 
 // ending settles a run that something outside the turn loop ends. True means
@@ -26,6 +26,9 @@ func (p *planner) ending() bool {
 	case p.d.faulted != nil:
 		settled.Error = &record.Error{Kind: Defect, Message: "a defect in " + p.d.faulted.Where + " ended the run",
 			Hint: "the stack is in the server's log"}
+	case p.d.exceeded != nil:
+		settled.Error = &record.Error{Kind: ModelProtocolError, Message: fmt.Sprintf("the run made more than %d events", p.d.exceeded.Limit),
+			Hint: "give the run less to do"}
 	case !p.c.Now.Before(r.Deadline):
 		settled.PolicyLimit = DimDuration
 		settled.Error = policyError(DimDuration, fmt.Sprintf("the run passed its wall-clock limit of %s", r.Deadline.Sub(r.StartedAt)))

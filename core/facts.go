@@ -202,6 +202,11 @@ type Faulted struct {
 	Of    Effect
 }
 
+// EventsExceeded says that a plan was not carried out because its events would
+// have passed the ceiling of one attempt: the run ends instead (BP-07).
+type EventsExceeded struct{ Limit int }
+
+func (EventsExceeded) fact()    {}
 func (InputDecoded) fact()      {}
 func (InstructionsReady) fact() {}
 func (InboxRead) fact()         {}

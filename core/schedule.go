@@ -13,6 +13,9 @@ func (p *planner) startCalls() (blocked string) {
 	if p.d.cancelled {
 		return "stop"
 	}
+	if p.d.looking { // what has arrived may be an abort: read it first (INT-01)
+		return ""
+	}
 	for _, c := range slices.Clone(p.s.Run.Calls) {
 		if !p.startable(c) {
 			continue

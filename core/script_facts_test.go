@@ -16,7 +16,7 @@ import (
 //	model ends STOP [WORD | ID:TOOL | !ID:TOOL | ?ID:TOOL]…   ! and ? the provider executed, ? failed
 //	authorized CALL yes|no|error|cut [REASON] · permit CALL [no]
 //	checked [ID=PROBLEM] · tool CALL OUTCOME [RESULT] · step CALL NAME RESULT
-//	reconciled CALL RESOLUTION [RESULT] · concluded JSON | concluded error
+//	reconciled CALL RESOLUTION [RESULT] · concluded JSON | concluded error · exceeded LIMIT
 func (p *play) fact(line string) core.Fact {
 	word, rest, _ := strings.Cut(line, " ")
 	switch word {
@@ -73,6 +73,8 @@ func (p *play) fact(line string) core.Fact {
 			return core.Concluded{Err: &record.Error{Kind: core.OutputError, Message: "not an output"}}
 		}
 		return core.Concluded{Output: p.value(rest)}
+	case "exceeded":
+		return core.EventsExceeded{Limit: int(mustUint(p.t, rest))}
 	case "faulted":
 		return core.Faulted{Where: "Instruct", Of: core.Instruct{}}
 	}

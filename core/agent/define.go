@@ -52,7 +52,12 @@ func Text[In any](s string) func(ctx context.Context, in In) (string, error) {
 }
 
 // Definition is an immutable agent declaration, safe for concurrent use.
-type Definition struct{ engine engine.Definition }
+type Definition struct {
+	engine  engine.Definition
+	in, out reflect.Type
+	// patient says that the author set no MaxDuration.
+	patient bool
+}
 
 var validName = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9_-]{0,63}$`)
 
@@ -119,7 +124,7 @@ func Define[In, Out any](name string, c Config[In]) (*Definition, error) {
 		return nil, fmt.Errorf("agent %q: %w", name, err)
 	}
 	d.Facts.Digest = d.Spec.Digest
-	return &Definition{engine: d}, nil
+	return &Definition{engine: d, in: reflect.TypeFor[In](), out: reflect.TypeFor[Out](), patient: c.Policy.MaxDuration == 0}, nil
 }
 
 // MustDefine is Define for package variables: it panics on an error.

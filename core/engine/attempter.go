@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -19,8 +20,9 @@ type Attempter struct {
 	cfg      Config
 	registry *Registry
 	leaks    *leaks
-	sink     sink // nil where nobody listens
 	permits  *permits
+	sink     sink   // nil where nobody listens
+	local    *local // of an ephemeral run
 }
 
 // NewAttempter needs the definitions it can run.
@@ -68,15 +70,20 @@ func (at *Attempter) Attempt(ctx context.Context, lane journal.Lane) (Ended, err
 	}
 	fpClaimAfter.Hit()
 	a := &attempt{cfg: at.cfg, registry: at.registry, leaks: at.leaks, permits: at.permits, lane: lane, head: head, end: at.invocationEnd(ctx, now),
-		posted: make(chan posted, 64), out: newOutlet(at.sink, lane, head.Epoch, at.cfg.Now)}
+		posted: make(chan posted, 64), out: newOutlet(at.sink, lane, head.Epoch, at.cfg), local: at.local}
+	defer at.local.enter(a)()
 	a.out.begin()
 	defer a.out.end()
 	return a.run(ctx)
 }
 
 // invocationEnd is when an attempt must be over: after AttemptTimeout, and
-// before the deadline of its context, which is that of the invocation.
+// before the deadline of its context, which is that of the invocation. An
+// ephemeral run has none.
 func (at *Attempter) invocationEnd(ctx context.Context, now time.Time) time.Time {
+	if at.local != nil {
+		return time.Time{}
+	}
 	end := now.Add(at.cfg.AttemptTimeout)
 	if deadline, ok := ctx.Deadline(); ok {
 		if d := now.Add(time.Until(deadline)); d.Before(end) {
@@ -108,12 +115,14 @@ type attempt struct {
 	desk     *core.Desk
 	posted   chan posted
 	out      *outlet
+	local    *local
 	payloads payloads
 	planned  time.Time // the clock of the plan in hand
 
 	effects  context.Context // of the running effects
 	stop     context.CancelFunc
 	running  sync.WaitGroup
+	over     bool      // the run ends at its ceiling of events
 	unclear  bool      // a write whose answer never came: write nothing more (F7)
 	stopped  time.Time // when the effects were told to end
 	handlers handlers
@@ -209,11 +218,15 @@ func (a *attempt) begin(ctx context.Context) error {
 	if a.stop != nil {
 		a.stop()
 	}
+	a.stopped = time.Time{}
+	if a.local != nil {
+		a.effects, a.stop = context.WithCancel(a.local.scope)
+		return nil
+	}
 	// From that instant on nothing fits, so that no model is asked under a
 	// context that is over.
 	left := a.end.Sub(a.cfg.Now()) - core.YieldMargin
 	a.effects, a.stop = context.WithTimeout(ctx, left)
-	a.stopped = time.Time{}
 	return nil
 }
 
@@ -222,7 +235,7 @@ func (a *attempt) begin(ctx context.Context) error {
 func (a *attempt) loop(ctx, until context.Context) (Ended, error) {
 	done := until.Done()
 	for {
-		plan, err := a.next()
+		plan, err := a.withinCeiling()
 		if err != nil {
 			return "", err
 		}
@@ -265,7 +278,8 @@ func (a *attempt) loop(ctx, until context.Context) (Ended, error) {
 func (a *attempt) next() (plan core.Plan, err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			err = fmt.Errorf("engine: the transitions of %s panicked: %v", a.lane.Conversation, v)
+			err = fmt.Errorf("engine: the transitions of %s panicked: %w", a.lane.Conversation,
+				&DefectError{Where: "the transitions", Value: v, Stack: debug.Stack()})
 		}
 	}()
 	var spec *core.Spec
@@ -292,12 +306,15 @@ func (a *attempt) wait(done <-chan struct{}, wake time.Time) error {
 	limit := a.end
 	if !a.stopped.IsZero() {
 		// Handlers are given up after CleanupTimeout, each on its own.
-		if cleanup := a.stopped.Add(2 * a.cfg.CleanupTimeout); cleanup.Before(limit) {
+		if cleanup := a.stopped.Add(2 * a.cfg.CleanupTimeout); limit.IsZero() || cleanup.Before(limit) {
 			limit = cleanup
 		}
 	}
-	if wake.IsZero() || limit.Before(wake) {
+	if wake.IsZero() || !limit.IsZero() && limit.Before(wake) {
 		wake = limit
+	}
+	if wake.IsZero() {
+		wake = a.cfg.Now().Add(localLease)
 	}
 	timer := time.NewTimer(wake.Sub(a.cfg.Now()))
 	defer timer.Stop()
@@ -306,7 +323,7 @@ func (a *attempt) wait(done <-chan struct{}, wake time.Time) error {
 		return a.noteAll(p)
 	case <-done:
 	case <-timer.C:
-		if !a.cfg.Now().Before(limit) {
+		if !limit.IsZero() && !a.cfg.Now().Before(limit) {
 			return fmt.Errorf("engine: %s: calls %v did not end when they had to", a.lane.Conversation, a.desk.Running())
 		}
 	}

@@ -56,6 +56,12 @@ type Config struct {
 	// Feed takes live events to this process's readers. Defaults to none:
 	// readers then see canonical events only, and poll for them.
 	Feed *Feed
+	// Limits tighten the ceilings of model calls and events. Defaults to the
+	// ceilings themselves.
+	Limits BufferLimits
+
+	// onDefect hears of every panic of user code, with its value.
+	onDefect func(*DefectError)
 }
 
 func (c Config) withDefaults() (Config, error) {
@@ -88,6 +94,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.Log == nil {
 		c.Log = slog.Default()
+	}
+	if c.onDefect == nil {
+		c.onDefect = func(*DefectError) {}
 	}
 	if c.OnUserError == nil {
 		c.OnUserError = func(UserError) {}

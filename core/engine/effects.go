@@ -57,7 +57,7 @@ func (a *attempt) start(e core.Effect) (noted bool) {
 		var p posted
 		defer func() {
 			if p.fact == nil && p.err == nil { // neither returned nor panicked: runtime.Goexit
-				p.fact = j.faulted(e, "the goroutine was ended")
+				p.fact = j.faulted(e, "the goroutine was ended", nil)
 			}
 			a.posted <- p
 		}()
@@ -77,7 +77,7 @@ func (j job) guarded(e core.Effect) (p posted) {
 		if away, ok := v.(storeAway); ok {
 			p = posted{err: away.err}
 		} else if v != nil {
-			p = posted{fact: j.faulted(e, fmt.Sprint(v))}
+			p = posted{fact: j.faulted(e, fmt.Sprint(v), v)}
 		}
 	}()
 	return posted{fact: j.do(j.effects, e)}
@@ -89,12 +89,13 @@ type storeAway struct{ err error }
 
 // faulted is the fact of an effect whose user function panicked or ended its
 // goroutine.
-func (j job) faulted(e core.Effect, what string) core.Fact {
+func (j job) faulted(e core.Effect, what string, v any) core.Fact {
 	where, ok := userFunctions[fmt.Sprintf("%T", e)]
 	if !ok {
 		where = "the engine"
 	}
 	j.a.cfg.Log.Error("defect", "where", where, "conversation", j.conversation, "run", j.run, "panic", what, "stack", string(debug.Stack()))
+	j.a.cfg.onDefect(&DefectError{Where: where, Value: v, Stack: debug.Stack()})
 	return core.Faulted{Where: where, Of: e}
 }
 

@@ -48,8 +48,8 @@ func foldSealed(s *core.State, lane journal.Lane, sealed record.Sealed, each ...
 
 // append makes one batch durable and folds it. Until the slot holds these very
 // bytes or another batch is seen there, nothing else happens (F7).
-func (a *attempt) append(ctx context.Context, records record.Records) error {
-	records, err := record.Outsize(records, func(digest string, body []byte) error {
+func (a *attempt) append(ctx context.Context, whole record.Records) error {
+	records, err := record.Outsize(whole, func(digest string, body []byte) error {
 		a.payloads.keep(digest, body)
 		storing, cancel := context.WithTimeout(ctx, a.cfg.CleanupTimeout)
 		defer cancel()
@@ -77,6 +77,7 @@ func (a *attempt) append(ctx context.Context, records record.Records) error {
 	if a.cfg.OnBatch != nil {
 		a.cfg.OnBatch(a.lane, b)
 	}
+	b.Records = whole // events hold every value as it was before it was put aside
 	return a.out.recorded(b)
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/layover-run/layover/core"
 	"github.com/layover-run/layover/core/event"
 	"github.com/layover-run/layover/core/journal"
 	"github.com/layover-run/layover/core/model"
@@ -36,6 +37,8 @@ type outlet struct {
 	lane  journal.Lane
 	epoch uint64
 	now   func() time.Time
+	limit int // of canonical events in this attempt
+	count int
 
 	turnstile chan struct{} // a lock, and one that a fake clock can see through
 	projector *event.Projector
@@ -43,22 +46,27 @@ type outlet struct {
 	sub       uint64
 }
 
-// newOutlet is nil where nobody listens.
-func newOutlet(s sink, lane journal.Lane, epoch uint64, now func() time.Time) *outlet {
+func newOutlet(s sink, lane journal.Lane, epoch uint64, cfg Config) *outlet {
 	if s == nil {
-		return nil
+		s = deaf{}
 	}
-	return &outlet{sink: s, lane: lane, epoch: epoch, now: now, turnstile: make(chan struct{}, 1), projector: &event.Projector{}}
+	return &outlet{sink: s, lane: lane, epoch: epoch, now: cfg.Now, limit: cfg.Limits.Resolve().RunEvents,
+		turnstile: make(chan struct{}, 1), projector: &event.Projector{}}
 }
+
+// deaf is the sink where nobody listens.
+type deaf struct{}
+
+func (deaf) begin(journal.Lane)                              {}
+func (deaf) end(journal.Lane)                                {}
+func (deaf) recorded(journal.Lane, []event.Event)            {}
+func (deaf) live(context.Context, journal.Lane, event.Event) {}
 
 func (o *outlet) lock()   { o.turnstile <- struct{}{} }
 func (o *outlet) unlock() { <-o.turnstile }
 
 // rewind stands before the first slot again: the log is about to be read.
 func (o *outlet) rewind() {
-	if o == nil {
-		return
-	}
 	o.lock()
 	defer o.unlock()
 	o.projector = &event.Projector{}
@@ -66,9 +74,6 @@ func (o *outlet) rewind() {
 
 // read takes a batch that was in the log before.
 func (o *outlet) read(b record.Batch) error {
-	if o == nil {
-		return nil
-	}
 	o.lock()
 	defer o.unlock()
 	_, err := o.projector.Project(b)
@@ -77,24 +82,65 @@ func (o *outlet) read(b record.Batch) error {
 
 // recorded publishes the events of a batch this attempt appended.
 func (o *outlet) recorded(b record.Batch) error {
-	if o == nil {
-		return nil
-	}
 	o.lock()
 	defer o.unlock()
 	events, err := o.projector.Project(b)
 	if err != nil {
 		return fmt.Errorf("engine: own batch has no projection: %w", err)
 	}
+	for _, e := range events {
+		if !endsTrace(e) {
+			o.count++
+		}
+	}
 	o.sink.recorded(o.lane, events)
 	return nil
 }
 
+// near reports that the next batch could pass the ceiling: a batch holds far
+// fewer records, and a record makes few events.
+func (o *outlet) near() bool { return o.count+2000 >= o.limit }
+
+// passes reports that a plan's events would leave no place for the end of the
+// run (BP-07).
+func (o *outlet) passes(b record.Batch) (bool, error) {
+	o.lock()
+	defer o.unlock()
+	events, err := o.projector.Clone().Project(b)
+	if err != nil {
+		return false, fmt.Errorf("engine: a plan has no projection: %w", err)
+	}
+	n := o.count
+	for _, e := range events {
+		if !endsTrace(e) {
+			n++
+		}
+	}
+	return n > o.limit-1, nil
+}
+
+// withinCeiling asks for the next plan, and for another one in its place when
+// that would make more events than an attempt may.
+func (a *attempt) withinCeiling() (core.Plan, error) {
+	if a.over || !a.out.near() {
+		return a.next()
+	}
+	before := a.desk.Clone()
+	plan, err := a.next()
+	if err != nil || len(plan.Append) == 0 || a.state.Run == nil {
+		return plan, err
+	}
+	over, err := a.out.passes(record.Batch{Conversation: a.lane.Conversation, Slot: a.state.Slot + 1, Records: plan.Append})
+	if err != nil || !over {
+		return plan, err
+	}
+	a.desk, a.over = before, true
+	core.Note(a.desk, core.EventsExceeded{Limit: a.out.limit})
+	return a.next()
+}
+
 // live publishes what has no record. Before the run begins there is nothing.
 func (o *outlet) live(ctx context.Context, call string, d event.Data) {
-	if o == nil {
-		return
-	}
 	o.lock()
 	defer o.unlock()
 	at, ok := o.projector.Active()
@@ -128,13 +174,9 @@ func (o *outlet) part(ctx context.Context, p model.Part) {
 }
 
 func (o *outlet) begin() {
-	if o != nil {
-		o.sink.begin(o.lane)
-	}
+	o.sink.begin(o.lane)
 }
 
 func (o *outlet) end() {
-	if o != nil {
-		o.sink.end(o.lane)
-	}
+	o.sink.end(o.lane)
 }

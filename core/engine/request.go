@@ -77,7 +77,7 @@ func requestDigest(req *model.Request) (string, error) {
 // callModel streams the prepared request and reduces it to one response.
 func (j job) callModel(ctx context.Context) core.Fact {
 	fpModelStart.Hit()
-	reducer := model.NewReducer(model.Limits{})
+	reducer := model.NewReducer(j.a.cfg.Limits.Resolve().model())
 	finished := false
 	j.a.out.live(ctx, "", event.TurnStarted{})
 	err := j.def.Model.Stream(ctx, j.a.request, func(p model.Part) error {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/layover-run/layover/core"
+	"github.com/layover-run/layover/core/event"
 	"github.com/layover-run/layover/core/record"
 	"github.com/layover-run/layover/core/tool"
 )
@@ -50,6 +51,7 @@ func (j job) startTool(ctx context.Context, e core.StartTool) core.Fact {
 		r := j.def.tool(e.Tool).Invoke(ctx, tool.Call{
 			Conversation: j.conversation, Run: j.run, ID: e.Call, Attempt: j.a.head.Owner, Operation: e.Operation,
 			Args: args.Inline, Steps: &stepRecorder{a: j.a, ctx: ctx, call: e.Call},
+			Progress: func(said string) { j.a.out.live(ctx, e.Call, event.ToolCallProgress{Tool: e.Tool, Message: said}) },
 		})
 		giveBack()
 		results <- r
@@ -72,6 +74,7 @@ func (j job) startTool(ctx context.Context, e core.StartTool) core.Fact {
 		ended.Defect, ended.Tag = true, core.Defect
 		j.a.cfg.Log.Error("defect", "where", where, "conversation", j.conversation, "run", j.run, "call", e.Call,
 			"panic", result.Defect.Value, "stack", string(result.Defect.Stack))
+		j.a.cfg.onDefect(&DefectError{Where: where, Value: result.Defect.Panic, Stack: result.Defect.Stack})
 	case result.Err != nil && result.Outcome != record.Interrupted:
 		j.a.cfg.OnUserError(UserError{Conversation: j.conversation, Run: j.run, Call: e.Call, Where: where, Err: result.Err})
 	}

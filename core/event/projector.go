@@ -84,6 +84,23 @@ func (p *Projector) Superseded(e Event, epoch uint64) bool {
 	return !slices.ContainsFunc(r.calls, func(c *call) bool { return c.id == e.Call && !c.settled })
 }
 
+// Clone is a projector at the same place: what one of them folds the other does
+// not see.
+func (p *Projector) Clone() *Projector {
+	c := *p
+	c.queue = slices.Clone(p.queue)
+	if p.run != nil {
+		r := *p.run
+		r.calls = slices.Clone(r.calls)
+		for i, old := range r.calls {
+			kept := *old
+			r.calls[i] = &kept
+		}
+		c.run = &r
+	}
+	return &c
+}
+
 // Project folds the next batch and returns the events it holds. The batch must
 // be the one behind Slot.
 func (p *Projector) Project(b record.Batch) ([]Event, error) {

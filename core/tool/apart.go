@@ -10,6 +10,7 @@ import (
 type Defect struct {
 	Value string // the panic rendered, at most 1 KiB
 	Stack []byte // at most 16 KiB
+	Panic any    // the value itself; nil without a panic
 
 	ended bool // without a panic
 }
@@ -38,7 +39,7 @@ func apart(run func()) *Defect {
 			if v == nil && returned {
 				return
 			}
-			defect = &Defect{Value: ended, Stack: stack(), ended: v == nil}
+			defect = &Defect{Value: ended, Stack: stack(), Panic: v, ended: v == nil}
 			if v != nil {
 				defect.Value = "a value that cannot be rendered"
 				defect.Value = bounded(fmt.Sprint(v), 1<<10)

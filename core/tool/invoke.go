@@ -22,6 +22,9 @@ type Call struct {
 	// Steps remembers the steps inside the handler; nil where nothing outlives
 	// the process: steps then simply run.
 	Steps StepRecorder
+	// Progress takes what the handler says about itself; nil where nobody
+	// listens.
+	Progress func(message string)
 }
 
 // Result is how a call ended.

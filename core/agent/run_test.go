@@ -1,0 +1,7 @@
+package agent_test
+
+import (
+	"log/slog"
+)
+
+var quiet = slog.New(slog.DiscardHandler)
