@@ -46,7 +46,7 @@ func Stream[In any](ctx context.Context, b *Binding, in In, opts ...Option) iter
 			yield(event.Event{}, err)
 			return
 		}
-		r.Stream(ctx, req)(yield)
+		r.Events(ctx, req)(yield)
 	}
 }
 

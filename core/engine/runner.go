@@ -23,7 +23,7 @@ type RunnerConfig struct {
 	Open func() (j journal.Journal, boot string)
 	// Limits tighten the ceilings of every run.
 	Limits BufferLimits
-	// Buffer is how many events may wait for the reader of a Stream. Defaults
+	// Buffer is how many events may wait for the reader of Events. Defaults
 	// to 64.
 	Buffer int
 	// CleanupTimeout, Now, NewID, Log and OnUserError are as in Config.
@@ -36,7 +36,7 @@ type RunnerConfig struct {
 
 // Runner is the ephemeral assembly: it runs definitions in this process and
 // keeps nothing. It is the same interpreter on a journal in memory: an attempt
-// has no end, the sink of a Stream makes the run wait for its reader, and
+// has no end, the sink of Events makes the run wait for its reader, and
 // cancelling settles the run as interrupted.
 type Runner struct{ cfg RunnerConfig }
 
@@ -61,16 +61,16 @@ type RunRequest struct {
 	// ApprovalWait is how long the run waits in this process for an approval
 	// before it ends suspended. Defaults to 0: at once.
 	ApprovalWait time.Duration
-	// Detached lets the run go on when the reader of its Stream leaves, or the
+	// Detached lets the run go on when the reader of its events leaves, or the
 	// context it was started with ends.
 	Detached bool
 }
 
-// Stream runs a request and yields its events as they happen, provisional ones
+// Events runs a request and yields its events as they happen, provisional ones
 // included. Ranging over it starts the run, each time a new one. A reader that
 // is slow slows the run. One that leaves ends it, and returns once everything
 // of it has ended, unless the request is Detached.
-func (r *Runner) Stream(ctx context.Context, req RunRequest) EventStream {
+func (r *Runner) Events(ctx context.Context, req RunRequest) EventStream {
 	return func(yield func(event.Event, error) bool) {
 		buf := newBuffer(r.cfg.Buffer)
 		h, err := r.begin(ctx, req, buf)
