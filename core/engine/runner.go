@@ -79,23 +79,35 @@ func (r *Runner) Events(ctx context.Context, req RunRequest) EventStream {
 			return
 		}
 		go func() { <-h.ended; buf.end() }()
-		for {
-			e, ok := buf.next()
-			if !ok {
-				break
-			}
-			if yield(e, nil) {
-				continue
-			}
-			buf.leave()
-			if !req.Detached {
-				h.cancel("the consumer stopped reading")
-				<-h.ended
-			}
+		if !h.feed(buf, yield) {
 			return
 		}
 		if _, err := h.outcome(); err != nil {
 			yield(event.Event{}, err)
+		}
+	}
+}
+
+// feed hands the events of a buffer to their consumer, and reports whether it
+// took them all. One that leaves, even by a panic, ends the run.
+func (h *RunHandle) feed(buf *buffer, yield func(event.Event, error) bool) (all bool) {
+	defer func() {
+		if all {
+			return
+		}
+		buf.leave()
+		if !h.req.Detached {
+			_ = h.cancel("the consumer stopped reading") // its only error is that the run has ended
+			<-h.ended
+		}
+	}()
+	for {
+		e, more := buf.next()
+		if !more {
+			return true
+		}
+		if !yield(e, nil) {
+			return false
 		}
 	}
 }
@@ -158,7 +170,7 @@ func (r *Runner) begin(ctx context.Context, req RunRequest, out consumer) (*RunH
 	h.sink = &localSink{ctx: scope, out: out, ceiling: cfg.Limits.Resolve().RunEvents, onEvent: h.heard, onDefect: h.defective}
 	h.attempter = &Attempter{cfg: cfg, registry: registry, leaks: &leaks{}, sink: h.sink, local: &local{scope: scope}}
 	if !req.Detached {
-		h.unbind = context.AfterFunc(ctx, func() { h.cancel("its context ended: " + context.Cause(ctx).Error()) })
+		h.unbind = context.AfterFunc(ctx, func() { _ = h.cancel("its context ended: " + context.Cause(ctx).Error()) })
 	}
 	go h.work(context.WithoutCancel(ctx))
 	return h, nil

@@ -26,7 +26,7 @@ var ErrTruncated = errors.New("response cut off")
 // larger values than the defaults have no effect.
 type Limits struct {
 	MaxParts int // stream parts, DefaultMaxParts
-	MaxBytes int // text, arguments and opaque bytes, DefaultMaxBytes
+	MaxBytes int // estimated memory: content, and what each block costs; DefaultMaxBytes
 }
 
 // Reducer folds the parts of one stream into one response. It never repairs:
@@ -57,6 +57,9 @@ func NewReducer(limits Limits) *Reducer {
 		calls: map[string]*block{},
 	}
 }
+
+// blockOverhead is what a block costs beside its content, at least.
+const blockOverhead = 128
 
 func tighten(limit, ceiling int) int {
 	if limit <= 0 || limit > ceiling {
@@ -142,7 +145,7 @@ func isPointer(p Part) bool {
 
 func (r *Reducer) grow(n int) error {
 	if r.bytes += n; r.bytes > r.limits.MaxBytes {
-		return protocol("more than %d bytes of content", r.limits.MaxBytes)
+		return protocol("more than %d bytes in memory", r.limits.MaxBytes)
 	}
 	return nil
 }
@@ -177,7 +180,7 @@ func (r *Reducer) open(index int, kind blockKind, start bool) (*block, error) {
 	}
 	b := &block{index: index, kind: kind}
 	r.blocks = append(r.blocks, b)
-	return b, nil
+	return b, r.grow(blockOverhead)
 }
 
 func (r *Reducer) delta(index int, kind blockKind, text string) error {
