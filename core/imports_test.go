@@ -34,6 +34,10 @@ var mayImport = map[string][]string{
 	"core/model/modeltest":       {"core/model", "core/record"},
 	"core/engine/enginetest":     {"core", "core/agent", "core/engine", "core/failpoint", "core/journal", "core/model", "core/queue", "core/queue/memqueue", "core/record", "core/tool"},
 	"core/journal/memjournal":    {"core/failpoint", "core/journal", "core/record"},
+	"core/model/sse":             {},
+	"core/model/provider":        {"core/model"},
+	"core/model/anthropic":       {"core/model", "core/model/provider", "core/model/sse", "core/record"},
+	"core/agent/agenttest":       {"core", "core/agent", "core/engine", "core/journal", "core/journal/memjournal", "core/model", "core/model/modeltest", "core/queue/memqueue", "core/record"},
 	"core/journal/sqlitejournal": {"core/failpoint", "core/journal", "core/record"},
 	"core/journal/journaltest":   {"core/journal", "core/record"},
 	"core/queue/memqueue":        {"core/queue"},
@@ -54,6 +58,7 @@ var onlyIn = map[string][]string{
 	"github.com/aws/aws-lambda-go": {"functions", "core/embedded", "core/cli"},
 	"github.com/aws/aws-sdk-go-v2": {"ddbjournal", "core/model/bedrock", "functions", "cmd", "infra"},
 	"github.com/spf13/cobra":       {"core/cli"},
+	"github.com/anthropics":        {"core/model/anthropic"},
 	"github.com/santhosh-tekuri":   {"core/tool"},
 }
 

@@ -38,6 +38,9 @@ type Request struct {
 	Output json.RawMessage
 	// MaxOutputTokens bounds the answer; 0 leaves it to the provider.
 	MaxOutputTokens int
+	// Media are the bytes of the messages' MediaParts, by the SHA-256 of their
+	// Content in hex. The messages pin them, so they are in no digest again.
+	Media map[string][]byte `json:"-"`
 }
 
 // Tool is a tool as the model sees it.

@@ -5,6 +5,7 @@ package modeltest
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -107,6 +108,59 @@ func Hang() Step {
 	}}
 }
 
+// errEnough ends a step that was asked for its first parts only.
+var errEnough = errors.New("modeltest: enough")
+
+// FailAfter answers as step does for the first n parts, and then fails with err:
+// in the middle of the response, or, with every part of the step sent, when all
+// seemed well.
+func FailAfter(n int, err error, step Step) Step {
+	return step.first(n, func(context.Context) error { return err })
+}
+
+// HangAfter answers as step does for the first n parts and then waits for the
+// end of the request's context.
+func HangAfter(n int, step Step) Step {
+	return step.first(n, func(ctx context.Context) error {
+		<-ctx.Done()
+		return ctx.Err()
+	})
+}
+
+// CutAfter answers as step does for the first n parts and then ends the stream
+// as if that were all.
+func CutAfter(n int, step Step) Step {
+	return step.first(n, func(context.Context) error { return nil })
+}
+
+func (s Step) first(n int, then func(context.Context) error) Step {
+	return Step{check: s.check, answer: func(ctx context.Context, response int, emit func(model.Part) error) error {
+		left := n
+		err := s.answer(ctx, response, func(p model.Part) error {
+			if left == 0 {
+				return errEnough
+			}
+			left--
+			return emit(p)
+		})
+		if err != nil && !errors.Is(err, errEnough) {
+			return err
+		}
+		return then(ctx)
+	}}
+}
+
+// Malform answers with what change makes of the step's parts.
+func Malform(step Step, change func([]model.Part) []model.Part) Step {
+	return Step{check: step.check, answer: func(ctx context.Context, response int, emit func(model.Part) error) error {
+		var parts []model.Part
+		if err := step.answer(ctx, response, func(p model.Part) error { parts = append(parts, p); return nil }); err != nil {
+			return err
+		}
+		return send(ctx, emit, change(parts)...)
+	}}
+}
+
 // Check looks at a request and lets the step after it answer. Its error ends
 // the request in that step's place.
 func Check(check func(*model.Request) error) Step { return Step{check: check} }
@@ -120,12 +174,14 @@ func usage() model.Part {
 	return model.UsageReport{Usage: record.Usage{InputTokens: &in, OutputTokens: &out}}
 }
 
-// Model answers each request with the next step of its script. It is safe for
+// Model answers each request with the next step of its script, or with that of
+// its turn. It is safe for
 // concurrent use; concurrent requests take steps in the order they arrive.
 type Model struct {
 	mu       sync.Mutex
 	steps    []Step
 	next     int
+	byTurn   bool
 	requests []*model.Request
 }
 
@@ -133,6 +189,11 @@ type Model struct {
 // conversation in the request, so that they stay unique when a second model
 // goes on where the first one stopped.
 func Script(steps ...Step) *Model { return &Model{steps: slices.Clone(steps)} }
+
+// Turns makes a model whose nth step, with the checks in front of it, answers
+// the nth response of a conversation, however often that is asked for: after a
+// crash in which a response was lost, the same one comes again.
+func Turns(steps ...Step) *Model { return &Model{steps: slices.Clone(steps), byTurn: true} }
 
 // Identity names the model in records.
 func (m *Model) Identity() (provider, name string) { return Provider, Name }
@@ -158,6 +219,23 @@ func (m *Model) take(req *model.Request) (int, []Step) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.requests = append(m.requests, copied(req))
+	response := 1
+	for _, msg := range req.Messages {
+		if msg.Role == record.Assistant {
+			response++
+		}
+	}
+	if m.byTurn {
+		m.next = 0
+		for n := 1; n < response; n++ {
+			m.step()
+		}
+	}
+	return response, m.step()
+}
+
+// step moves on behind the next step that answers.
+func (m *Model) step() []Step {
 	first := m.next
 	for m.next < len(m.steps) {
 		m.next++
@@ -165,13 +243,7 @@ func (m *Model) take(req *model.Request) (int, []Step) {
 			break
 		}
 	}
-	response := 1
-	for _, msg := range req.Messages {
-		if msg.Role == record.Assistant {
-			response++
-		}
-	}
-	return response, m.steps[first:m.next]
+	return m.steps[first:m.next]
 }
 
 // copied keeps a request as it was sent: the sender may reuse its slices.

@@ -62,6 +62,65 @@ func TestScript(t *testing.T) {
 	}
 }
 
+func TestFailuresOnTheWay(t *testing.T) {
+	down := errors.New("down")
+	text := modeltest.Text("hello") // four parts
+	for n := range 5 {
+		m := modeltest.Script(modeltest.FailAfter(n, down, text), modeltest.CutAfter(n, text), text)
+		got := 0
+		err := m.Stream(t.Context(), request("1"), func(model.Part) error { got++; return nil })
+		if err != down || got != n {
+			t.Errorf("fail after %d: %d parts, %v", n, got, err)
+		}
+		resp, err := modeltest.Ask(t.Context(), m, request("2"))
+		if whole := n == 4; whole != (err == nil) || !whole && model.ClassOf(err) != model.Protocol {
+			t.Errorf("cut after %d: %v, %v", n, resp, err)
+		}
+		if _, err := modeltest.Ask(t.Context(), m, request("3")); err != nil {
+			t.Error(err)
+		}
+	}
+	gone := errors.New("the caller has enough")
+	m := modeltest.Script(modeltest.FailAfter(3, down, text))
+	if err := m.Stream(t.Context(), request("1"), func(model.Part) error { return gone }); err != gone {
+		t.Error(err)
+	}
+	m = modeltest.Script(modeltest.Malform(text, func(parts []model.Part) []model.Part { return append(parts, parts[0]) }))
+	if _, err := modeltest.Ask(t.Context(), m, request("1")); err == nil || !strings.Contains(err.Error(), "after the completion") {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	m = modeltest.Script(modeltest.HangAfter(2, text))
+	got := 0
+	err := m.Stream(ctx, request("1"), func(model.Part) error {
+		if got++; got == 2 {
+			cancel()
+		}
+		return nil
+	})
+	if got != 2 || !errors.Is(err, context.Canceled) {
+		t.Error(got, err)
+	}
+}
+
+func TestTurnsAnswerTheSameAgain(t *testing.T) {
+	m := modeltest.Turns(modeltest.Check(func(*model.Request) error { return nil }), modeltest.Calls(modeltest.Call{Tool: "a"}), modeltest.Text("done"))
+	first := request("1")
+	second := &model.Request{Messages: append(first.Messages, record.TextMessage(record.Assistant, "x"))}
+	for _, tc := range []struct {
+		req  *model.Request
+		stop model.StopReason
+	}{{first, model.ToolCalls}, {first, model.ToolCalls}, {second, model.Stop}, {first, model.ToolCalls}, {second, model.Stop}} {
+		if resp, err := modeltest.Ask(t.Context(), m, tc.req); err != nil || resp.Stop != tc.stop {
+			t.Errorf("%s, %v; want %s", resp.Stop, err, tc.stop)
+		}
+	}
+	third := &model.Request{Messages: append(second.Messages, record.TextMessage(record.Assistant, "y"))}
+	if _, err := modeltest.Ask(t.Context(), m, third); err == nil {
+		t.Error("there is no third step")
+	}
+}
+
 func TestHangEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
