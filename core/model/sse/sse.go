@@ -48,7 +48,7 @@ func NewReader(r io.Reader) *Reader { return NewReaderLimit(r, MaxEvent) }
 
 // NewReaderLimit reads from r with a limit of its own, in bytes.
 func NewReaderLimit(r io.Reader, limit int) *Reader {
-	return &Reader{source: r, limit: limit, buffer: make([]byte, 32<<10)}
+	return &Reader{source: r, limit: limit, buffer: make([]byte, 8<<10)}
 }
 
 // Next waits for the next event. At the end of the stream its error is io.EOF,
