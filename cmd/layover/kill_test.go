@@ -37,6 +37,7 @@ var binary = sync.OnceValues(func() (string, error) {
 })
 
 func TestMain(m *testing.M) {
+	_ = os.Unsetenv("ANTHROPIC_API_KEY") // the tests ask no provider but their own
 	code := m.Run()
 	if path, err := binary(); err == nil {
 		_ = os.RemoveAll(filepath.Dir(path))
