@@ -27,7 +27,8 @@ core/agent: core core/engine core/event core/journal core/journal/memjournal cor
 core/client/wire: core/record
 core/client: core/client/wire core/record
 functions: core core/client/wire core/engine core/event core/journal core/queue core/record
-core/embedded: core/agent core/engine core/event core/journal core/journal/sqlitejournal core/model core/queue core/queue/memqueue core/record functions
+core/console: core/client core/client/wire core/engine core/event core/record functions
+core/embedded: core/agent core/console core/engine core/event core/journal core/journal/sqlitejournal core/model core/queue core/queue/memqueue core/record functions
 core/cli: core/agent core/client core/client/wire core/embedded core/engine core/event core/failpoint core/journal core/model core/model/demo core/record functions
 cmd/layover: core/cli examples/models examples/refund examples/triage examples/weather
 core/model/demo: core/model core/record

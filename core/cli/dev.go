@@ -89,7 +89,7 @@ func (a *app) dev(ctx context.Context, listen, token string) (err error) {
 	}
 	defer socket.Close()
 	log := slog.New(newLogHandler(a.Stderr, !a.json))
-	config := embedded.Config{Model: demo.New(), Log: log, OnUserError: a.userError, OnEvent: a.showEvent}
+	config := embedded.Config{Model: demo.New(), Log: log, OnUserError: a.userError, OnEvent: a.showEvent, ConsolePrincipal: a.as}
 	for _, d := range a.Agents {
 		config.Definitions = append(config.Definitions, d.Engine())
 	}

@@ -16,10 +16,12 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/layover-run/layover/core/agent"
+	"github.com/layover-run/layover/core/console"
 	"github.com/layover-run/layover/core/engine"
 	"github.com/layover-run/layover/core/event"
 	"github.com/layover-run/layover/core/journal"
@@ -60,6 +62,9 @@ type Config struct {
 	// OnUserError hears what handlers, instructions and model adapters returned
 	// as errors, in full. The runtime neither logs nor stores these texts.
 	OnUserError func(engine.UserError)
+	// ConsolePrincipal is recorded as who decided in the web console. Defaults to
+	// "console@local".
+	ConsolePrincipal string
 	// OnBatch observes every batch appended here, after it is durable. It must
 	// not block.
 	OnBatch func(journal.Lane, record.Batch)
@@ -189,13 +194,22 @@ func (rt *Runtime) assemble(registry *engine.Registry) error {
 // Admit is the admit function.
 func (rt *Runtime) Admit() *functions.Admit { return rt.admit }
 
-// Handler serves the HTTP API, for loopback use. Serve is for any other.
+// Handler serves the console at the root and the HTTP API under /v1, for
+// loopback use. Serve is for any other.
 func (rt *Runtime) Handler() http.Handler { return rt.handler("") }
 
 // handler lets in who shows the token; without one, this machine only.
 func (rt *Runtime) handler(token string) http.Handler {
-	return functions.NewAPI(rt.admit, functions.APIOptions{LoopbackOnly: token == "", Token: token, Boot: rt.store.Boot(),
+	api := functions.NewAPI(rt.admit, functions.APIOptions{LoopbackOnly: token == "", Token: token, Boot: rt.store.Boot(),
 		Tail: rt.tail, Log: rt.cfg.Log})
+	pages := console.New(console.Options{API: api, Token: token, LoopbackOnly: token == "", Principal: rt.cfg.ConsolePrincipal, Log: rt.cfg.Log})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if path := r.URL.Path; path == "/" || strings.HasPrefix(path, "/ui/") {
+			pages.ServeHTTP(w, r)
+			return
+		}
+		api.ServeHTTP(w, r)
+	})
 }
 
 // Boot identifies this opening of the data directory.

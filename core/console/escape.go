@@ -1,0 +1,88 @@
+package console
+
+import (
+	"bytes"
+	"encoding/json"
+	"html/template"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// shownBytes bounds one value on a page; the records have it whole.
+const shownBytes = 64 << 10
+
+// visible is somebody else's text as HTML. Markup is text, and what a browser
+// would obey, hide or reorder (control characters, changes of direction,
+// invisible ones) is spelled out and marked, so that two different texts never
+// look the same.
+func visible(s string) template.HTML {
+	s, cut := clip(s)
+	var out strings.Builder
+	from := 0
+	for i, r := range s {
+		size := utf8.RuneLen(r)
+		bad := r == utf8.RuneError && !strings.HasPrefix(s[i:], "\uFFFD")
+		if bad {
+			size = 1
+		}
+		if !bad && (unicode.IsPrint(r) || r == '\n') {
+			continue
+		}
+		template.HTMLEscape(&out, []byte(s[from:i]))
+		from = i + size
+		spelled := `\x` + strconv.FormatUint(uint64(s[i]), 16)
+		if !bad {
+			quoted := strconv.QuoteRuneToASCII(r)
+			spelled = quoted[1 : len(quoted)-1]
+		}
+		out.WriteString(`<span class="esc">` + spelled + `</span>`)
+	}
+	template.HTMLEscape(&out, []byte(s[from:]))
+	if cut > 0 {
+		out.WriteString(`<span class="esc">… ` + strconv.Itoa(cut) + ` more bytes</span>`)
+	}
+	return template.HTML(out.String()) //nolint: every part above is escaped or ours
+}
+
+// clip shortens a text at a character and tells by how much.
+func clip(s string) (string, int) {
+	if len(s) <= shownBytes {
+		return s, 0
+	}
+	end := shownBytes
+	for end > 0 && !utf8.RuneStart(s[end]) {
+		end--
+	}
+	return s[:end], len(s) - end
+}
+
+// value is a JSON value to read: a text as itself, anything else indented. Line
+// ends inside of texts stay spelled out.
+func value(raw json.RawMessage) template.HTML {
+	var text string
+	if json.Unmarshal(raw, &text) == nil {
+		return visible(text)
+	}
+	return exact(raw)
+}
+
+// exact is a JSON value as it is, indented: what a person decides about.
+func exact(raw json.RawMessage) template.HTML {
+	var buf bytes.Buffer
+	if err := json.Indent(&buf, raw, "", "  "); err != nil {
+		return visible(string(raw))
+	}
+	return visible(buf.String())
+}
+
+// oneLine is a value in one line of a list.
+func oneLine(raw json.RawMessage) template.HTML {
+	const limit = 200
+	s := string(raw)
+	if n := utf8.RuneCountInString(s); n > limit {
+		s = string([]rune(s)[:limit]) + "…"
+	}
+	return visible(strings.ReplaceAll(s, "\n", " "))
+}
