@@ -26,7 +26,7 @@ core/engine: core core/event core/failpoint core/journal core/model core/queue c
 core/agent: core core/engine core/event core/journal core/journal/memjournal core/model core/record core/tool
 core/client/wire: core/record
 core/client: core/client/wire core/record
-functions: core core/client/wire core/engine core/event core/journal core/queue core/record
+functions: core core/client/wire core/engine core/event core/journal core/queue core/record docs
 core/console: core/client core/client/wire core/engine core/event core/record functions
 core/embedded: core/agent core/console core/engine core/event core/journal core/journal/sqlitejournal core/model core/queue core/queue/memqueue core/record functions
 core/cli: core/agent core/client core/client/wire core/embedded core/engine core/event core/failpoint core/journal core/model core/model/demo core/record functions
@@ -45,6 +45,7 @@ core/queue/memqueue: core/queue
 ddbjournal: core/failpoint core/journal core/record
 docs/snippets:
 docs/snippets/agent: core/agent core/cli core/tool
+docs:
 docs/spec:
 functions/sqsqueue: core/queue
 core/queue/queuetest: core/journal core/queue

@@ -112,6 +112,7 @@ func (a *api) routes() map[string]func(http.ResponseWriter, *http.Request) error
 		"GET /v1/events":                                         a.tail,
 		"GET /v1/approvals":                                      a.approvals,
 		"GET /v1/agents":                                         a.agents,
+		"GET /v1/openapi.json":                                   a.openapi,
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/layover-run/layover/core/engine"
 	"github.com/layover-run/layover/core/journal"
 	"github.com/layover-run/layover/core/record"
+	"github.com/layover-run/layover/docs"
 )
 
 // defaultPage is how many conversations a page lists when nothing is said.
@@ -245,5 +246,13 @@ func (a *api) agents(w http.ResponseWriter, _ *http.Request) error {
 		out.Agents = append(out.Agents, agent)
 	}
 	writeJSON(w, http.StatusOK, out)
+	return nil
+}
+
+// openapi is the description of this API.
+func (a *api) openapi(w http.ResponseWriter, _ *http.Request) error {
+	w.Header().Set("Content-Type", wire.TypeJSON)
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	_, _ = w.Write(docs.OpenAPI) // the caller is gone
 	return nil
 }

@@ -96,7 +96,11 @@ func (w *world) call(method, path, body string, headers ...string) *http.Respons
 	}
 	rec := httptest.NewRecorder()
 	w.api.ServeHTTP(rec, r)
-	return rec.Result()
+	resp := rec.Result()
+	if err := openAPI().answered(method, path, body, resp, rec.Body.Bytes()); err != nil {
+		w.t.Errorf("%s %s differs from docs/openapi.json: %v", method, path, err)
+	}
+	return resp
 }
 
 // answer makes a request that has to be answered with a status.
