@@ -82,12 +82,16 @@ type (
 	}
 )
 
+// webSearch is a tool that the provider executes.
+var webSearch = model.ProviderTool{Name: "web_search", Config: json.RawMessage(`{"type":"web_search_20250305","name":"web_search","max_uses":2}`)}
+
 // reader is an agent with every tool of the recordings. It counts its handlers.
 func reader(t *testing.T, instructions string, ran *[]string) *agent.Definition {
 	t.Helper()
 	d, err := agent.Define[string, string]("reader", agent.Config[string]{
-		Instructions: agent.Text[string](instructions),
-		Examples:     []string{"What's the weather?"},
+		Instructions:  agent.Text[string](instructions),
+		Examples:      []string{"What's the weather?"},
+		ProviderTools: []model.ProviderTool{webSearch},
 		Tools: []*tool.Tool{
 			tool.New("weather", "Get weather information for a location", func(_ context.Context, in place) (string, error) {
 				*ran = append(*ran, "weather "+in.Location)
