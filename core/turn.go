@@ -251,8 +251,14 @@ func (p *planner) respond() {
 // forbidden says what a response must not do in this run, or nothing.
 func (p *planner) forbidden() string {
 	calls := p.d.response.Message.Calls()
-	if len(calls) > MaxBatchCalls {
-		return fmt.Sprintf("the model declared %d calls in one response; at most %d are possible", len(calls), MaxBatchCalls)
+	ours := 0
+	for _, c := range calls {
+		if !c.ProviderExecuted {
+			ours++
+		}
+	}
+	if ours > MaxBatchCalls {
+		return fmt.Sprintf("the model declared %d calls in one response; at most %d are possible", ours, MaxBatchCalls)
 	}
 	if len(calls) > 0 && p.s.Run.constrained() {
 		return "the model called a tool where tool use was forbidden"

@@ -89,7 +89,9 @@ func (a *app) dev(ctx context.Context, listen, token string) (err error) {
 	}
 	defer socket.Close()
 	log := slog.New(newLogHandler(a.Stderr, !a.json))
-	config := embedded.Config{Model: demo.New(), Log: log, OnUserError: a.userError, OnEvent: a.showEvent, ConsolePrincipal: a.as}
+	announced := make(chan struct{}) // what an earlier server left goes on at once: its events come after the address
+	config := embedded.Config{Model: demo.New(), Log: log, OnUserError: a.userError, ConsolePrincipal: a.as,
+		OnEvent: func(lane journal.Lane, e event.Event) { <-announced; a.showEvent(lane, e) }}
 	for _, d := range a.Agents {
 		config.Definitions = append(config.Definitions, d.Engine())
 	}
@@ -99,8 +101,10 @@ func (a *app) dev(ctx context.Context, listen, token string) (err error) {
 	}
 	url := "http://" + socket.Addr().String()
 	if err := a.announce(url, rt.Boot()); err != nil {
+		close(announced)
 		return errors.Join(err, rt.Close(ctx))
 	}
+	close(announced)
 	defer a.forget(url)
 
 	err = rt.Serve(ctx, socket, embedded.ServeOptions{Token: token})

@@ -53,7 +53,7 @@ func storyAgent(p agent.Policy) *agent.Definition {
 			}
 			return "Look the order up.", nil
 		},
-		Tools: []*tool.Tool{look, pay}, Policy: p,
+		Tools: []*tool.Tool{look, pay}, ProviderTools: []model.ProviderTool{{Name: "search"}}, Policy: p,
 	})
 }
 

@@ -375,8 +375,11 @@ func TestDefaultEventCeiling(t *testing.T) {
 	m := speaking(func(_ context.Context, emit func(model.Part) error) error {
 		turn++ // 1,000 calls that the provider executes, and one of ours so that the run goes on
 		for i := range 1001 {
-			id := fmt.Sprintf("c-%d-%d", turn, i)
-			parts := []model.Part{model.ToolCallStart{Index: 2 * i, ID: id, Tool: "look", ProviderExecuted: i > 0}, model.ToolArgsDelta{Index: 2 * i, JSON: `{"n":0}`},
+			id, name := fmt.Sprintf("c-%d-%d", turn, i), "look"
+			if i > 0 {
+				name = "search"
+			}
+			parts := []model.Part{model.ToolCallStart{Index: 2 * i, ID: id, Tool: name, ProviderExecuted: i > 0}, model.ToolArgsDelta{Index: 2 * i, JSON: `{"n":0}`},
 				model.ToolCallEnd{Index: 2 * i}, model.ProviderToolResult{Index: 2*i + 1, Call: id, Result: json.RawMessage("1")}}
 			if i == 0 {
 				parts = parts[:3]
@@ -389,12 +392,14 @@ func TestDefaultEventCeiling(t *testing.T) {
 		}
 		return emit(model.Finish{Reason: model.ToolCalls})
 	})
-	h := newLocal(t).start(request(define(t, many, look), m))
+	def := agent.MustDefine[input, string]("a", agent.Config[input]{Instructions: agent.Text[input]("Look."), Tools: []*tool.Tool{look}, Policy: many,
+		ProviderTools: []model.ProviderTool{{Name: "search"}}})
+	h := newLocal(t).start(request(def, m))
 	_, err := h.Await(bg)
 	failsAs(t, "the run", err, core.ModelProtocolError)
 	kinds, _ := trace(h)
 	if n := len(kinds); n > 65_536 || n < 63_000 || kinds[n-1] != "RunFailed" {
-		t.Errorf("%d events, the last is %s", len(kinds), kinds[len(kinds)-1])
+		t.Errorf("%d events, the last is %s: %v", len(kinds), kinds[len(kinds)-1], err)
 	}
 	if capacity, _ := h.StoreUse(); capacity != 65_537 {
 		t.Errorf("the store has %d places", capacity)

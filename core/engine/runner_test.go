@@ -419,7 +419,7 @@ func TestRunsAreApart(t *testing.T) {
 				}
 			case 1:
 				if result.State != engine.StateInterrupted {
-					t.Errorf("run %d: %s", i, result.State)
+					t.Errorf("run %d: %s: %+v %v", i, result.State, result, kinds)
 				}
 			case 2: // its own limit: the answer after one turn, and the grace model asks for a tool
 				if result.State != engine.StateFailed || result.Turns > 2 {
