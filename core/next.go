@@ -216,6 +216,8 @@ func (p *planner) absorb() {
 			p.emit(record.CallUnknown{Call: e.Call, Reason: record.DefectOutcome})
 		case e.TimedOut && c.Class == record.Uncertain:
 			p.emit(record.CallUnknown{Call: e.Call, Reason: record.TimeoutOutcome})
+		case e.Outcome == record.Interrupted && !p.mustEnd() && p.d.looking:
+			p.d.ended = append(p.d.ended, e) // what is being read may say why
 		case e.Outcome == record.Interrupted && !p.mustEnd():
 			// The attempt ends, the run does not: the call stays prepared and
 			// the next attempt decides by its class.
