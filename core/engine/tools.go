@@ -68,6 +68,7 @@ func (j job) startTool(ctx context.Context, e core.StartTool) core.Fact {
 	if ended.TimedOut {
 		ended.Outcome = record.Failed
 	}
+	j.tellOutcome(e, ended)
 	where := "tool " + e.Tool
 	switch {
 	case result.Defect != nil:
