@@ -54,6 +54,7 @@ examples/triage: core/agent core/tool
 localstack/peers:
 examples/weather: core/agent core/tool
 examples/models: core/agent core/model core/model/anthropic core/model/demo
+core/event/jsonl: core/event
 `)
 
 func parseImports(table string) map[string][]string {
