@@ -57,6 +57,9 @@ type Config struct {
 	Authorize engine.Authorizer
 	// ToolLimits bounds handlers across all runs. Defaults to none.
 	ToolLimits engine.ToolLimits
+	// Limits tighten the ceilings of model calls and events. Defaults to the
+	// ceilings themselves.
+	Limits engine.BufferLimits
 	// Log defaults to slog.Default.
 	Log *slog.Logger
 	// OnUserError hears what handlers, instructions and model adapters returned
@@ -168,7 +171,7 @@ func (rt *Runtime) assemble(registry *engine.Registry) error {
 		Journal: rt.store, Queue: rt.wakes, Boot: rt.store.Boot(), AttemptTimeout: rt.cfg.AttemptTimeout,
 		Log: rt.cfg.Log, OnUserError: rt.cfg.OnUserError, OnBatch: rt.onBatch,
 		Feed:      engine.NewFeed(),
-		Authorize: rt.cfg.Authorize, ToolLimits: rt.cfg.ToolLimits,
+		Authorize: rt.cfg.Authorize, ToolLimits: rt.cfg.ToolLimits, Limits: rt.cfg.Limits,
 	}
 	admitter, err := engine.NewAdmitter(cfg, registry.Manifest())
 	if err != nil {

@@ -2,7 +2,6 @@ package engine_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -258,7 +257,7 @@ func failsAs(t *testing.T, what string, err error, kind string) {
 	}
 }
 
-// conformance: BP-05
+// conformance: BP-05 @embedded
 //
 // 16,384 parts are a response, one more is a broken protocol.
 func TestPartCeiling(t *testing.T) {
@@ -275,7 +274,7 @@ func TestPartCeiling(t *testing.T) {
 	})
 }
 
-// conformance: BP-06
+// conformance: BP-06 @embedded
 //
 // A response whose content passes 8 MiB is a broken protocol, and no tool of it
 // starts.
@@ -321,7 +320,7 @@ func tireless(calls int) *speaker {
 	})
 }
 
-// conformance: BP-07, BP-11
+// conformance: BP-07, BP-11 @embedded
 //
 // A run that would make more events than there is room for fails as a broken
 // protocol, with its end in the place kept free for it: the trace holds at most
@@ -348,7 +347,7 @@ func TestEventCeiling(t *testing.T) {
 	}
 }
 
-// conformance: BP-07
+// conformance: BP-07 @embedded
 //
 // What fits to the last place is no excess.
 func TestEventCeilingFits(t *testing.T) {
@@ -365,48 +364,22 @@ func TestEventCeilingFits(t *testing.T) {
 	})
 }
 
-// conformance: BP-07
+// conformance: BP-11
 //
-// The ceiling itself, without any option: 65,536 events and not one more.
-func TestDefaultEventCeiling(t *testing.T) {
-	many := agent.Policy{MaxTurns: 100_000, MaxToolCalls: 100_000, ToolConcurrency: 100}
-	look := tool.New("look", "Looks.", func(context.Context, arg) (int, error) { return 1, nil }, tool.Readonly())
-	turn := 0
-	m := speaking(func(_ context.Context, emit func(model.Part) error) error {
-		turn++ // 1,000 calls that the provider executes, and one of ours so that the run goes on
-		for i := range 1001 {
-			id, name := fmt.Sprintf("c-%d-%d", turn, i), "look"
-			if i > 0 {
-				name = "search"
-			}
-			parts := []model.Part{model.ToolCallStart{Index: 2 * i, ID: id, Tool: name, ProviderExecuted: i > 0}, model.ToolArgsDelta{Index: 2 * i, JSON: `{"n":0}`},
-				model.ToolCallEnd{Index: 2 * i}, model.ProviderToolResult{Index: 2*i + 1, Call: id, Result: json.RawMessage("1")}}
-			if i == 0 {
-				parts = parts[:3]
-			}
-			for _, p := range parts {
-				if err := emit(p); err != nil {
-					return err
-				}
-			}
+// Without any option there is room for 65,536 events and the end.
+func TestStoreCapacity(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		h := newLocal(t).start(request(define(t, agent.Policy{}), modeltest.Script(modeltest.Text("done"))))
+		if _, err := h.Await(bg); err != nil {
+			t.Fatal(err)
 		}
-		return emit(model.Finish{Reason: model.ToolCalls})
+		if capacity, held := h.StoreUse(); capacity != 65_537 || held != 5 {
+			t.Errorf("the store has %d places and %d are taken", capacity, held)
+		}
 	})
-	def := agent.MustDefine[input, string]("a", agent.Config[input]{Instructions: agent.Text[input]("Look."), Tools: []*tool.Tool{look}, Policy: many,
-		ProviderTools: []model.ProviderTool{{Name: "search"}}})
-	h := newLocal(t).start(request(def, m))
-	_, err := h.Await(bg)
-	failsAs(t, "the run", err, core.ModelProtocolError)
-	kinds, _ := trace(h)
-	if n := len(kinds); n > 65_536 || n < 63_000 || kinds[n-1] != "RunFailed" {
-		t.Errorf("%d events, the last is %s: %v", len(kinds), kinds[len(kinds)-1], err)
-	}
-	if capacity, _ := h.StoreUse(); capacity != 65_537 {
-		t.Errorf("the store has %d places", capacity)
-	}
 }
 
-// conformance: BP-09
+// conformance: BP-09 @embedded
 //
 // Limits tighten and nothing else.
 func TestBufferLimits(t *testing.T) {

@@ -180,7 +180,7 @@ func TestTerminalDefectEventWithoutIdentity(t *testing.T) {
 	}
 }
 
-// conformance: EV-11
+// conformance: EV-11 @embedded
 //
 // Every kind of failure the transitions know is one RunFailed with its kind,
 // and an error of the closed set.
@@ -219,7 +219,7 @@ func TestTypedFailures(t *testing.T) {
 	})
 }
 
-// conformance: CLS-07
+// conformance: CLS-07 @embedded
 //
 // A call that succeeds or fails is told once, in one bounded line; one that is
 // interrupted is not told at all.

@@ -173,7 +173,7 @@ func ordered(t *testing.T, events []engine.Numbered, after uint64) {
 	}
 }
 
-// conformance: EV-03
+// conformance: EV-03 @embedded
 //
 // Every reader of a conversation counts the same, over all its runs, and a
 // stream resumes behind any number without loss or double.
@@ -213,7 +213,7 @@ func TestEventsRefuses(t *testing.T) {
 	})
 }
 
-// conformance: TURN-06
+// conformance: TURN-06 @embedded
 //
 // A piece of an answer is seen while the rest is still to come; a reader that
 // joins late gets what it missed in one piece; and the record says it for sure.
@@ -297,7 +297,7 @@ func TestTakeoverRetracts(t *testing.T) {
 	})
 }
 
-// conformance: RUN-010
+// conformance: RUN-010 @embedded
 //
 // A reader that stops reading changes nothing: the run takes the same time and
 // writes the same log as without one, and what waits for the reader is bounded.

@@ -107,17 +107,15 @@ func (h *RunHandle) cancel(reason string) error {
 	case again:
 		return nil
 	}
-	// First the intent, then the news, then the end of what runs: an effect
-	// that ends early finds the intent already there.
+	// The loop ends what runs once it has read the intent: an interruption that
+	// came before it would leave an uncertain call without an outcome.
 	_, err := h.admitter.RequestAbort(context.Background(), AbortRequest{Tenant: h.lane.Tenant, Conversation: h.lane.Conversation,
 		Submission: h.id, Principal: h.principal, Reason: clipped(reason)})
-	if err == nil {
-		h.attempter.local.wake()
-	}
-	h.stop()
 	if err != nil {
+		h.stop()
 		return h.ending(err)
 	}
+	h.attempter.local.wake()
 	return nil
 }
 

@@ -97,9 +97,9 @@ func (o *outlet) recorded(b record.Batch) error {
 	return nil
 }
 
-// near reports that the next batch could pass the ceiling. The most events come
-// from one response, which has two for each call its provider executed.
-func (o *outlet) near() bool { return o.count+2*MaxResponseParts >= o.limit }
+// near reports that the next batch could pass the ceiling: it holds at most the
+// few events of each of a hundred calls.
+func (o *outlet) near() bool { return o.count+10*core.MaxBatchCalls >= o.limit }
 
 // passes reports that a plan's events would leave no place for the end of the
 // run (BP-07).

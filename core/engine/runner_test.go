@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -19,19 +20,19 @@ import (
 	"github.com/layover-run/layover/core/engine"
 	"github.com/layover-run/layover/core/event"
 	"github.com/layover-run/layover/core/journal"
-	"github.com/layover-run/layover/core/journal/memjournal"
 	"github.com/layover-run/layover/core/model"
 	"github.com/layover-run/layover/core/model/modeltest"
 	"github.com/layover-run/layover/core/record"
 	"github.com/layover-run/layover/core/tool"
 )
 
-// local is the ephemeral assembly with its journals in sight.
+// local is the runner of ephemeral runs with its journals in sight. In the run
+// of these tests over the embedded journal, that is what it runs on.
 type local struct {
 	t      *testing.T
 	runner *engine.Runner
 	mu     sync.Mutex
-	opened []*memjournal.Journal
+	opened []Journal
 	fault  func(op string, after bool) error // of the next journal
 }
 
@@ -39,7 +40,7 @@ func newLocal(t *testing.T, change ...func(*engine.RunnerConfig)) *local {
 	t.Helper()
 	l := &local{t: t}
 	cfg := engine.RunnerConfig{Log: slog.New(slog.DiscardHandler), Open: func() (journal.Journal, string) {
-		j := memjournal.New()
+		j := newJournal(t)
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		j.SetFault(l.fault)
@@ -113,15 +114,15 @@ func ends(kinds []string) (n int) {
 	return n
 }
 
-// conformance: RUN-002a, RUN-002b, LIFE-01, INT-05
+// conformance: RUN-002a, RUN-002b, LIFE-01, INT-05 @embedded
 //
 // A cancel, the deadline and the final answer, at the same instant or in any
 // order: one settlement is recorded, the trace has one end and it is the last
 // event, the states are a way forward, and what comes later is refused.
 func TestSettlesOnce(t *testing.T) {
 	seeds := 1000
-	if testing.Short() {
-		seeds = 100
+	if os.Getenv(assembly) != "" {
+		seeds = 60 // each is a store of its own
 	}
 	inBubble(t, func(t *testing.T) {
 		endings := map[engine.RunState]int{}
@@ -177,7 +178,7 @@ func TestSettlesOnce(t *testing.T) {
 	})
 }
 
-// conformance: INT-05, RUN-002a
+// conformance: INT-05, RUN-002a @embedded
 //
 // A cancel at every append to the log, before and after it: only one that comes
 // with the settlement itself is too late.
@@ -223,7 +224,7 @@ func TestCancelAtEveryWrite(t *testing.T) {
 	})
 }
 
-// conformance: INT-05
+// conformance: INT-05 @embedded
 //
 // A cancel from inside every user function: decoding, instructions, the model,
 // the check of arguments, a handler, the output. The run never completes.
@@ -328,7 +329,7 @@ func TestCancelReaches(t *testing.T) {
 	}) // the bubble fails if any goroutine is left
 }
 
-// conformance: INT-06
+// conformance: INT-06 @embedded
 //
 // A cancel after the end changes nothing, and neither does a context that is
 // over when the outcome is asked for.
@@ -384,7 +385,7 @@ func TestCancelledObserver(t *testing.T) {
 	})
 }
 
-// conformance: LIFE-03
+// conformance: LIFE-03 @embedded
 //
 // Many runs of one binding at once: what happens to one is not seen by another.
 func TestRunsAreApart(t *testing.T) {
@@ -433,7 +434,7 @@ func TestRunsAreApart(t *testing.T) {
 	})
 }
 
-// conformance: EV-04
+// conformance: EV-04 @embedded
 //
 // Times in events come from the run's clock alone.
 func TestEventTimes(t *testing.T) {
@@ -455,7 +456,7 @@ func TestEventTimes(t *testing.T) {
 	})
 }
 
-// conformance: SCH-06
+// conformance: SCH-06 @embedded
 //
 // A slow first call and a fast second one: the second's end is seen first, with
 // what each says about itself on the way.
@@ -530,7 +531,7 @@ func TestDeltas(t *testing.T) {
 	})
 }
 
-// conformance: EV-10
+// conformance: EV-10 @embedded
 //
 // Nothing of a provider's wire is in an event: not its usage report, not its
 // opaque bytes.
