@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -178,15 +179,15 @@ func TestConsumerLeaves(t *testing.T) {
 	for _, detached := range []bool{false, true} {
 		t.Run(fmt.Sprint("detached=", detached), func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
-				cancelled, finished := 0, 0
+				var cancelled, finished atomic.Int32
 				work := tool.New("work", "Works.", func(ctx context.Context, _ arg) (string, error) {
 					select {
 					case <-ctx.Done():
 						time.Sleep(2 * time.Second)
-						cancelled++
+						cancelled.Add(1)
 						return "", ctx.Err()
 					case <-time.After(time.Minute):
-						finished++
+						finished.Add(1)
 						return "worked", nil
 					}
 				})
@@ -206,17 +207,17 @@ func TestConsumerLeaves(t *testing.T) {
 				}
 				settled := func() string { return fmt.Sprint(l.stored("runSettled")) }
 				if !detached {
-					if cancelled != 2 || finished != 0 || !strings.Contains(settled(), "aborted") {
-						t.Errorf("%d cancelled, %d finished when the loop is left; %s", cancelled, finished, settled())
+					if cancelled.Load() != 2 || finished.Load() != 0 || !strings.Contains(settled(), "aborted") {
+						t.Errorf("%d cancelled, %d finished when the loop is left; %s", cancelled.Load(), finished.Load(), settled())
 					}
 					return
 				}
-				if cancelled+finished != 0 {
-					t.Errorf("%d cancelled, %d finished: the consumer was held back", cancelled, finished)
+				if cancelled.Load()+finished.Load() != 0 {
+					t.Errorf("%d cancelled, %d finished: the consumer was held back", cancelled.Load(), finished.Load())
 				}
 				time.Sleep(2 * time.Minute)
-				if cancelled != 0 || finished != 2 || !strings.Contains(settled(), "completed") {
-					t.Errorf("%d cancelled, %d finished in the end; %s", cancelled, finished, settled())
+				if cancelled.Load() != 0 || finished.Load() != 2 || !strings.Contains(settled(), "completed") {
+					t.Errorf("%d cancelled, %d finished in the end; %s", cancelled.Load(), finished.Load(), settled())
 				}
 			})
 		})
