@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/layover-run/layover/core/journal"
+	"github.com/layover-run/layover/core/record"
 )
 
 // Item says what a single-item write writes.
@@ -156,4 +157,32 @@ func (j *Journal) read(ctx context.Context, f func(*store) error) error {
 		return err
 	}
 	return j.locked(f)
+}
+
+// Peek is what the store holds of a lane, without copies: look, do not touch.
+func (j *Journal) Peek(lane journal.Lane) (journal.Head, []journal.Entry, []record.Sealed) {
+	j.s.mu.Lock()
+	defer j.s.mu.Unlock()
+	l := j.s.lane(lane)
+	return l.head, l.inbox, l.log
+}
+
+// PeekRow is a ledger row without copies, if there is one: look, do not touch.
+func (j *Journal) PeekRow(tenant, id string) (journal.Submission, bool) {
+	j.s.mu.Lock()
+	defer j.s.mu.Unlock()
+	row, found := j.s.subs[key{tenant, id}]
+	return row, found
+}
+
+// DamageHead changes a head under no condition, as no operation of the port
+// does: for tests that damage a store.
+func (j *Journal) DamageHead(lane journal.Lane, change func(*journal.Head)) {
+	j.s.mu.Lock()
+	defer j.s.mu.Unlock()
+	l := j.s.lane(lane)
+	h := l.head
+	change(&h)
+	j.s.putHead(l, h)
+	j.s.writes++
 }

@@ -69,6 +69,9 @@ func (o *Admitting) putRow(s *store) (bool, error) {
 	return !found, nil
 }
 
+// Writes says whether the next step may write.
+func (o *Admitting) Writes() bool { return o.haveTail && !o.haveRow || o.haveRow && o.put.writes() }
+
 // Next says what the next step reads or writes.
 func (o *Admitting) Next() string {
 	switch {
@@ -144,6 +147,12 @@ func (o *Signalling) Step(j *Journal) (done bool, err error) {
 	return true, nil
 }
 
+// Writes says whether the next step may write.
+func (o *Signalling) Writes() bool { return o.put.writes() }
+
+// AtBump says that only the bump is left.
+func (o *Signalling) AtBump() bool { return o.put.looked && o.put.in }
+
 // Next says what the next step reads or writes.
 func (o *Signalling) Next() string { return o.put.next() }
 
@@ -216,6 +225,8 @@ func (p *putting) bump(s *store) (bool, error) {
 	s.putHead(l, bumped(l.head, p.due))
 	return true, nil
 }
+
+func (p *putting) writes() bool { return p.looked }
 
 func (p *putting) next() string {
 	switch {

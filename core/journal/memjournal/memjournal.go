@@ -58,7 +58,6 @@ func New() *Journal {
 		lanes:    make(map[journal.Lane]*lane),
 		subs:     make(map[key]journal.Submission),
 		payloads: make(map[key][]byte),
-		watched:  make(map[journal.Lane]chan struct{}),
 	}}
 }
 
@@ -90,7 +89,7 @@ func (j *Journal) Clone() *Journal {
 	j.s.mu.Lock()
 	defer j.s.mu.Unlock()
 	s := &store{writes: j.s.writes, lanes: make(map[journal.Lane]*lane, len(j.s.lanes)), subs: maps.Clone(j.s.subs),
-		payloads: maps.Clone(j.s.payloads), watched: make(map[journal.Lane]chan struct{})}
+		payloads: maps.Clone(j.s.payloads), opened: slices.Clip(j.s.opened)}
 	for name, l := range j.s.lanes {
 		// Slots never change once written: the copies share them, clipped, so
 		// that the next slot of one is not the next slot of the other.
@@ -143,6 +142,9 @@ func (s *store) keep(l *lane) {
 func (s *store) next(lane journal.Lane) <-chan struct{} {
 	changed := s.watched[lane]
 	if changed == nil {
+		if s.watched == nil {
+			s.watched = make(map[journal.Lane]chan struct{})
+		}
 		changed = make(chan struct{})
 		s.watched[lane] = changed
 	}

@@ -204,6 +204,12 @@ func (o *Finishing) free(s *store) (bool, error) {
 	}
 }
 
+// Writes says whether the next step may write.
+func (o *Finishing) Writes() bool { return o.looked }
+
+// AtHead says that only the head is left.
+func (o *Finishing) AtHead() bool { return o.looked && o.rows == len(o.Request.Outcomes) }
+
 // Next says what the next step reads or writes.
 func (o *Finishing) Next() string {
 	switch {
