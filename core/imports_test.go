@@ -34,6 +34,7 @@ cmd/layover: core/cli examples/models examples/refund examples/triage examples/w
 core/model/demo: core/model core/record
 core/model/modeltest: core/model core/record
 core/engine/enginetest: core core/agent core/engine core/failpoint core/journal core/model core/queue core/queue/memqueue core/record core/tool
+core/journal/explore:
 core/journal/memjournal: core/failpoint core/journal core/record
 core/model/sse:
 core/model/provider: core/model
