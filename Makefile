@@ -48,3 +48,4 @@ dev: ## the server with the example agents, on .layover
 scripts: ## rewrite the plays and golden files; look at the diff
 	$(GO) test ./core -run Scripts -update
 	$(GO) test ./core/record -run Golden -update
+	$(GO) test ./core/engine -run Spans -update

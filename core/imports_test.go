@@ -75,6 +75,9 @@ var onlyIn = map[string][]string{
 	"github.com/spf13/cobra":       {"core/cli"},
 	"github.com/anthropics":        {"core/model/anthropic"},
 	"github.com/santhosh-tekuri":   {"core/tool"},
+	// The API only: which SDK exports spans is the main's choice.
+	"go.opentelemetry.io/otel":     {"core/engine", "core/embedded"},
+	"go.opentelemetry.io/otel/sdk": {},
 }
 
 // conformance: RUN-012

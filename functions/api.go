@@ -3,7 +3,6 @@ package functions
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -120,7 +119,7 @@ func (a *api) routes() map[string]func(http.ResponseWriter, *http.Request) error
 func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer func() {
 		if defect := recover(); defect != nil && defect != http.ErrAbortHandler {
-			a.opts.Log.Error("defect in the API", "request", r.Method+" "+r.URL.Path, "panic", fmt.Sprint(defect), "stack", string(debug.Stack()))
+			a.opts.Log.Error("defect in the API", "request", r.Method+" "+r.URL.Path, "panic", panicked(defect), "stack", string(debug.Stack()))
 			writeProblem(w, problem("answer", refuse(engine.KindInternal, "answer", "the stack is in the server's log", "a defect in the server")))
 		}
 	}()

@@ -10,6 +10,7 @@ import (
 	"mime"
 	"net/http"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -177,4 +178,13 @@ func fieldNames(dst any) []string {
 		names = append(names, name)
 	}
 	return names
+}
+
+// panicked is what a log may say of a panic: the text of the language's own
+// errors, else only its type, because a text may hold what was being handled.
+func panicked(v any) string {
+	if err, ok := v.(runtime.Error); ok {
+		return err.Error()
+	}
+	return fmt.Sprintf("a %T", v)
 }

@@ -20,6 +20,8 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/layover-run/layover/core/agent"
 	"github.com/layover-run/layover/core/console"
 	"github.com/layover-run/layover/core/engine"
@@ -63,11 +65,15 @@ type Config struct {
 	// Log defaults to slog.Default.
 	Log *slog.Logger
 	// OnUserError hears what handlers, instructions and model adapters returned
-	// as errors, in full. The runtime neither logs nor stores these texts.
+	// as errors, and what their panics say, in full. The runtime neither logs nor
+	// stores these texts.
 	OnUserError func(engine.UserError)
 	// ConsolePrincipal is recorded as who decided in the web console. Defaults to
 	// "console@local".
 	ConsolePrincipal string
+	// Tracing makes a span for each attempt, model call and tool call, as
+	// engine.Config.Tracing. Defaults to none.
+	Tracing trace.TracerProvider
 	// OnBatch observes every batch appended here, after it is durable. It must
 	// not block.
 	OnBatch func(journal.Lane, record.Batch)
@@ -169,7 +175,7 @@ func definitions(c Config) ([]engine.Definition, error) {
 func (rt *Runtime) assemble(registry *engine.Registry) error {
 	cfg := engine.Config{
 		Journal: rt.store, Queue: rt.wakes, Boot: rt.store.Boot(), AttemptTimeout: rt.cfg.AttemptTimeout,
-		Log: rt.cfg.Log, OnUserError: rt.cfg.OnUserError, OnBatch: rt.onBatch,
+		Log: rt.cfg.Log, OnUserError: rt.cfg.OnUserError, Tracing: rt.cfg.Tracing, OnBatch: rt.onBatch,
 		Feed:      engine.NewFeed(),
 		Authorize: rt.cfg.Authorize, ToolLimits: rt.cfg.ToolLimits, Limits: rt.cfg.Limits,
 	}

@@ -70,11 +70,13 @@ func (at *Attempter) Attempt(ctx context.Context, lane journal.Lane) (Ended, err
 	}
 	fpClaimAfter.Hit()
 	a := &attempt{cfg: at.cfg, registry: at.registry, leaks: at.leaks, permits: at.permits, lane: lane, head: head, end: at.invocationEnd(ctx, now),
-		posted: make(chan posted, 64), out: newOutlet(at.sink, lane, head.Epoch, at.cfg), local: at.local}
+		posted: make(chan posted, 64), out: newOutlet(at.sink, lane, head.Epoch, at.cfg), local: at.local, spans: newSpans(ctx, at.cfg)}
 	defer at.local.enter(a)()
 	a.out.begin()
 	defer a.out.end()
-	return a.run(ctx)
+	ended, err := a.run(ctx)
+	a.spans.end(a, ended, err)
+	return ended, err
 }
 
 // invocationEnd is when an attempt must be over: after AttemptTimeout, and
@@ -117,6 +119,7 @@ type attempt struct {
 	out      *outlet
 	local    *local
 	payloads payloads
+	spans    spans
 	planned  time.Time // the clock of the plan in hand
 
 	effects  context.Context // of the running effects
@@ -183,7 +186,7 @@ func (a *attempt) work(ctx, until context.Context) (Ended, error) {
 			continue
 		case errors.Is(err, record.ErrTooLarge) && first == nil:
 			// Asking again would only plan the same: the run ends here.
-			a.cfg.Log.Error("a plan does not fit one batch", "conversation", a.lane.Conversation, "error", err)
+			a.logger().Error("a plan does not fit one batch", "error", err)
 			if !a.abandon() {
 				return "", err
 			}
@@ -235,6 +238,7 @@ func (a *attempt) begin(ctx context.Context) error {
 func (a *attempt) loop(ctx, until context.Context) (Ended, error) {
 	done := until.Done()
 	for {
+		a.spans.begin(a)
 		plan, err := a.withinCeiling()
 		if err != nil {
 			return "", err

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/layover-run/layover/core"
 	"github.com/layover-run/layover/core/journal"
@@ -39,8 +40,8 @@ type Config struct {
 	// Defaults to slog.Default.
 	Log *slog.Logger
 	// OnUserError hears of errors whose text nobody else may see: what a
-	// handler, instructions or a model adapter returned. The engine neither
-	// logs nor stores them, because only their author knows what is in them.
+	// handler, instructions or a model adapter returned, and what their panics
+	// say. The engine neither logs nor stores them, because only their author knows what is in them.
 	// It is called on the effect's goroutine. Defaults to nothing.
 	OnUserError func(UserError)
 	// Authorize is asked about every call before it is executed. It costs one
@@ -50,6 +51,15 @@ type Config struct {
 	// ToolLimits bounds handlers across all runs of this process. Defaults to
 	// none.
 	ToolLimits ToolLimits
+	// Tracing makes the engine's spans: one for each attempt, model call, tool
+	// call and probe, all those of a run in the trace RunTrace names. Spans hold
+	// identifiers, kinds and counts, never payloads or the text of errors.
+	// Defaults to none.
+	//
+	// A sampler that asks the parent keeps every run, because the run itself
+	// counts as sampled; one that decides by trace id keeps or drops a run as a
+	// whole.
+	Tracing trace.TracerProvider
 	// OnBatch observes every batch this process appended, after it is durable,
 	// on the attempt's goroutine. It must not block.
 	OnBatch func(lane journal.Lane, b record.Batch)

@@ -2,8 +2,8 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"runtime/debug"
 	"strings"
 	"time"
 
@@ -17,6 +17,8 @@ type job struct {
 	def          *Definition
 	run          string
 	principal    string
+	turn         int
+	spans        spans
 	conversation string
 	effects      context.Context
 }
@@ -43,13 +45,13 @@ func (a *attempt) start(e core.Effect) (noted bool) {
 		}
 		do = wait
 	}
-	j := job{a: a, conversation: a.lane.Conversation, effects: a.effects}
+	j := job{a: a, conversation: a.lane.Conversation, effects: a.effects, spans: a.spans}
 	if _, probe := e.(core.Reconcile); probe {
 		// A run that ends still asks what became of its lost calls.
 		j.effects = context.WithoutCancel(a.effects)
 	}
 	if r := a.state.Run; r != nil {
-		j.def, j.run, j.principal = a.registry.definition(r.Agent), r.ID, r.Principal
+		j.def, j.run, j.turn, j.principal = a.registry.definition(r.Agent), r.ID, turnOf(r), r.Principal
 	}
 	a.running.Add(1)
 	go func() {
@@ -57,7 +59,7 @@ func (a *attempt) start(e core.Effect) (noted bool) {
 		var p posted
 		defer func() {
 			if p.fact == nil && p.err == nil { // neither returned nor panicked: runtime.Goexit
-				p.fact = j.faulted(e, "the goroutine was ended", nil)
+				p.fact = j.faulted(e, errors.New("the goroutine was ended"), nil)
 			}
 			a.posted <- p
 		}()
@@ -72,39 +74,22 @@ func (a *attempt) start(e core.Effect) (noted bool) {
 
 // guarded turns a panic into a fact, so that the core decides its outcome.
 func (j job) guarded(e core.Effect) (p posted) {
+	ctx, over := j.span(e)
+	defer func() { over(p) }()
 	defer func() {
 		v := recover()
 		if away, ok := v.(storeAway); ok {
 			p = posted{err: away.err}
 		} else if v != nil {
-			p = posted{fact: j.faulted(e, fmt.Sprint(v), v)}
+			p = posted{fact: j.faulted(e, fmt.Errorf("panic: %v", v), v)}
 		}
 	}()
-	return posted{fact: j.do(j.effects, e)}
+	return posted{fact: j.do(ctx, e)}
 }
 
 // storeAway leaves an effect whose payload the store does not give out now: no
 // fact may be made of that, because nothing is known.
 type storeAway struct{ err error }
-
-// faulted is the fact of an effect whose user function panicked or ended its
-// goroutine.
-func (j job) faulted(e core.Effect, what string, v any) core.Fact {
-	where, ok := userFunctions[fmt.Sprintf("%T", e)]
-	if !ok {
-		where = "the engine"
-	}
-	j.a.cfg.Log.Error("defect", "where", where, "conversation", j.conversation, "run", j.run, "panic", what, "stack", string(debug.Stack()))
-	j.a.cfg.onDefect(&DefectError{Where: where, Value: v, Stack: debug.Stack()})
-	return core.Faulted{Where: where, Of: e}
-}
-
-// userFunctions names whose code an effect runs, as its author knows it.
-var userFunctions = map[string]string{
-	"core.DecodeInput": "the input type", "core.Instruct": "Config.Instructions", "core.CallModel": "the model adapter",
-	"core.CheckCalls": "the argument type of a tool", "core.Conclude": "the output type", "core.Reconcile": "a reconcile probe",
-	"core.Authorize": "Config.Authorize",
-}
 
 func (j job) do(ctx context.Context, e core.Effect) core.Fact {
 	switch e := e.(type) {

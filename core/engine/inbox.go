@@ -77,8 +77,7 @@ func (j job) readInbox(e core.ReadInbox) core.Fact {
 // effect and said loudly; an error means that the store did not answer.
 func (j job) command(ctx context.Context, e journal.Entry) (core.Command, error) {
 	unreadable := func(err error) core.Command {
-		j.a.cfg.Log.Error("an inbox entry cannot be read and is passed over", "conversation", j.conversation, "slot", e.Slot,
-			"kind", string(e.Kind), "error", err)
+		j.logger("").Error("an inbox entry cannot be read and is passed over", "slot", e.Slot, "kind", string(e.Kind), "error", err)
 		return core.Unreadable{What: string(e.Kind), Reason: "unreadable: " + err.Error()}
 	}
 	body := e.Body

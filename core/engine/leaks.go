@@ -79,8 +79,7 @@ func (j job) await(ctx context.Context, e core.StartTool, results <-chan tool.Re
 // for it. If it ever does return with a result, that is handed in as evidence.
 func (j job) leaked(ctx context.Context, e core.StartTool, results <-chan tool.Result, after time.Duration) core.Fact {
 	a := j.a
-	a.cfg.Log.Error("a handler does not return although its context has ended", "tool", e.Tool, "conversation", j.conversation,
-		"run", j.run, "call", e.Call, "after", after.Round(time.Second).String())
+	j.logger(e.Call).Error("a handler does not return although its context has ended", "tool", e.Tool, "after", after.Round(time.Second).String())
 	gone := make(chan struct{})
 	a.leaks.add(a.head.Owner, gone, nil)
 	go func() {
@@ -92,7 +91,7 @@ func (j job) leaked(ctx context.Context, e core.StartTool, results <-chan tool.R
 		late := core.Late{Run: j.run, Call: e.Call, Operation: e.Operation, Outcome: r.Outcome, Tag: r.Tag}
 		late.Result, _ = j.bounded(r)
 		if err := signalLate(context.Background(), a.cfg, a.lane, 0, late, a.head.Owner); err != nil {
-			a.cfg.Log.Warn("late outcome not handed in; the call stays as it is", "conversation", j.conversation, "call", e.Call, "error", err)
+			j.logger(e.Call).Warn("late outcome not handed in; the call stays as it is", "error", err)
 			return
 		}
 		send(context.Background(), a.cfg, queue.Attempt, a.lane, 0)

@@ -46,15 +46,23 @@ func (a *attempt) release(ctx context.Context, rest core.Rest) (Ended, error) {
 // send wakes a function. A lost wake is repaired by the lane's due time, so an
 // error is only worth a line.
 func (a *attempt) send(ctx context.Context, kind queue.Kind, delay time.Duration) {
-	send(ctx, a.cfg, kind, a.lane, delay)
+	if err := trySend(ctx, a.cfg, kind, a.lane, delay); err != nil {
+		a.logger().Warn(notSent, "kind", kind, "error", err)
+	}
 }
 
 func send(ctx context.Context, cfg Config, kind queue.Kind, lane journal.Lane, delay time.Duration) {
-	fpSendBefore.Hit()
-	if err := cfg.Queue.Send(ctx, queue.For(kind, lane), delay); err != nil {
-		cfg.Log.Warn("wake not sent; the sweep repairs it", "kind", kind, "conversation", lane.Conversation, "error", err)
+	if err := trySend(ctx, cfg, kind, lane, delay); err != nil {
+		cfg.Log.Warn(notSent, "kind", kind, "conversation", lane.Conversation, "error", err)
 	}
-	fpSendAfter.Hit()
+}
+
+const notSent = "wake not sent; the sweep repairs it"
+
+func trySend(ctx context.Context, cfg Config, kind queue.Kind, lane journal.Lane, delay time.Duration) error {
+	fpSendBefore.Hit()
+	defer fpSendAfter.Hit()
+	return cfg.Queue.Send(ctx, queue.For(kind, lane), delay)
 }
 
 // giveBack releases the lane of an attempt that failed with everything known
@@ -65,7 +73,7 @@ func (a *attempt) giveBack(ctx context.Context) {
 	err := a.cfg.Journal.Park(ctx, journal.ReleaseRequest{Lane: a.lane, Epoch: a.head.Epoch, Owner: a.head.Owner, To: journal.Ready,
 		Due: a.cfg.Now().Add(retryFailed), Drained: a.state.Cursor})
 	if err != nil {
-		a.cfg.Log.Warn("lane not given back; its lease ends by itself", "conversation", a.lane.Conversation, "error", err)
+		a.logger().Warn("lane not given back; its lease ends by itself", "error", err)
 	}
 }
 
@@ -95,8 +103,7 @@ func (a *attempt) abandon() bool {
 			}
 			return true
 		case <-timer.C:
-			a.cfg.Log.Error("a handler did not return after its context ended", "conversation", a.lane.Conversation,
-				"calls", a.desk.Running())
+			a.logger().Error("a handler did not return after its context ended", "calls", a.desk.Running())
 			a.leaks.add(a.head.Owner, gone, a.posted)
 			return false
 		}
@@ -108,8 +115,7 @@ func (a *attempt) abandon() bool {
 func (a *attempt) handInLate(ctx context.Context) {
 	for _, late := range a.desk.LateResults(a.state) {
 		if err := signalLate(ctx, a.cfg, a.lane, a.state.Cursor, late, a.head.Owner); err != nil {
-			a.cfg.Log.Warn("late outcome not handed in; the call stays unknown", "conversation", a.lane.Conversation,
-				"call", late.Call, "error", err)
+			a.logger().Warn("late outcome not handed in; the call stays unknown", "call", late.Call, "error", err)
 		}
 	}
 }

@@ -73,9 +73,7 @@ func (j job) startTool(ctx context.Context, e core.StartTool) core.Fact {
 	switch {
 	case result.Defect != nil:
 		ended.Defect, ended.Tag = true, core.Defect
-		j.a.cfg.Log.Error("defect", "where", where, "conversation", j.conversation, "run", j.run, "call", e.Call,
-			"panic", result.Defect.Value, "stack", string(result.Defect.Stack))
-		j.a.cfg.onDefect(&DefectError{Where: where, Value: result.Defect.Panic, Stack: result.Defect.Stack})
+		j.defect(where, e.Call, result.Defect, result.Defect.Panic, result.Defect.Stack)
 	case result.Err != nil && result.Outcome != record.Interrupted:
 		j.a.cfg.OnUserError(UserError{Conversation: j.conversation, Run: j.run, Call: e.Call, Where: where, Err: result.Err})
 	}
@@ -108,7 +106,7 @@ func (j job) reconcile(ctx context.Context, e core.Reconcile) core.Fact {
 	})
 	fpProbeEnd.Hit()
 	if err != nil {
-		j.a.cfg.Log.Warn("probe could not say what became of a call", "tool", e.Tool, "conversation", j.conversation, "call", e.Call)
+		j.logger(e.Call).Warn("probe could not say what became of a call", "tool", e.Tool)
 		j.a.cfg.OnUserError(UserError{Conversation: j.conversation, Run: j.run, Call: e.Call, Where: "the reconcile probe of tool " + e.Tool, Err: err})
 		return answer
 	}
