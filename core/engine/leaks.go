@@ -108,7 +108,7 @@ func (j job) leaked(ctx context.Context, e core.StartTool, results <-chan tool.R
 // inTime reports whether a handler may still start: before the invocation's own
 // monotonic deadline. A process that was paused between its prepared record and
 // this point must not start what others may already have decided about.
-func inTime(ctx context.Context) bool {
+func (j job) inTime(ctx context.Context) bool {
 	deadline, bounded := ctx.Deadline()
-	return ctx.Err() == nil && (!bounded || time.Now().Before(deadline))
+	return ctx.Err() == nil && (!bounded || time.Now().Before(deadline)) && j.a.cfg.Now().Before(j.a.end)
 }

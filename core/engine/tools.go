@@ -38,12 +38,12 @@ func (j job) startTool(ctx context.Context, e core.StartTool) core.Fact {
 		}
 		j.a.handlers.recall(e.Call, step.Name, v)
 	}
-	if !inTime(ctx) {
+	fpToolStart.Hit()
+	if !j.inTime(ctx) {
 		ended.NotStarted = true
 		return ended
 	}
 	began := time.Now()
-	fpToolStart.Hit()
 	results := make(chan tool.Result, 1)
 	entered = true
 	go func() {

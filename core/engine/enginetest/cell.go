@@ -33,6 +33,8 @@ type cell struct {
 	current atomic.Pointer[life] // whose pass of a failpoint it is
 	attempt atomic.Pointer[life] // of the attempt at work
 	process *life                // where the process is what dies
+	zombie  *life                // frozen, to go on when all is done
+	ends    <-chan struct{}      // its call
 	asking  sync.RWMutex         // held while a request is answered
 	started chan struct{}        // an endless handler runs
 
@@ -118,8 +120,13 @@ func (c *cell) hit(point string) {
 			c.passes = map[string]int{}
 		}
 	}
+	pause := c.store.Death == Pause && (len(c.died) > 1 || c.scenario.first.point == "")
 	c.mu.Unlock()
-	if now {
+	switch {
+	case now && pause:
+		close(l.icy)
+		<-l.thaw
+	case now:
 		l.die()
 		runtime.Goexit()
 	}
@@ -127,7 +134,7 @@ func (c *cell) hit(point string) {
 
 // life is the one that a call of a service belongs to.
 func (c *cell) life() (*life, error) {
-	if c.store.Death == Invocation {
+	if c.store.Death != Process {
 		return c.begin()
 	}
 	if c.process == nil {
@@ -161,10 +168,11 @@ func (c *cell) play() error {
 func (c *cell) step() (done bool, err error) {
 	switch {
 	case len(c.requests) > 0:
-		l, err := c.ask(c.requests[0])
-		if err == nil && l.dead() {
-			err = c.bury(nil)
+		gone, err := c.ask(c.requests[0])
+		if gone {
+			return false, c.bury(nil)
 		}
+		c.current.Store(nil)
 		return false, err
 	case c.queue.Len(queue.Attempt) > 0:
 		return false, c.deliver(queue.Attempt)
@@ -181,34 +189,39 @@ func (c *cell) step() (done bool, err error) {
 			return false, nil
 		}
 	}
-	if head.State == journal.Idle {
-		return true, nil
+	switch {
+	case head.State != journal.Idle:
+		return false, c.sweep(head)
+	case c.zombie != nil:
+		c.revive()
+		return false, nil
 	}
-	return false, c.sweep(head)
+	return true, nil
 }
 
-// ask sends one request. Unless it is answered it stays, to be sent again.
-func (c *cell) ask(r *request) (*life, error) {
+// ask sends one request, and says whether the answer never came: then it stays,
+// to be sent again.
+func (c *cell) ask(r *request) (gone bool, err error) {
 	l, err := c.life()
 	if err != nil {
-		return nil, err
+		return false, err
 	}
-	var answer error
-	c.asking.Lock()
 	working := c.current.Load()
-	<-c.spawn(l, func(ctx context.Context) { answer = r.do(ctx, l.admitter) })
-	if working != nil || !l.dead() {
+	answer := make(chan error, 1)
+	c.asking.Lock()
+	gone = c.gone(l, c.spawn(l, func(ctx context.Context) { answer <- r.do(ctx, l.admitter) }))
+	if working != nil {
 		c.current.Store(working)
 	}
 	c.asking.Unlock()
-	switch {
-	case l.dead():
-		return l, nil
-	case !r.answered(answer):
-		return l, fmt.Errorf("%s: %w", r.name, answer)
+	if gone {
+		return true, nil
+	}
+	if err := <-answer; !r.answered(err) {
+		return false, fmt.Errorf("%s: %w", r.name, err)
 	}
 	c.requests = slices.DeleteFunc(c.requests, func(other *request) bool { return other == r })
-	return l, nil
+	return false, nil
 }
 
 // deliver hands one wake to its service.
@@ -221,43 +234,60 @@ func (c *cell) deliver(kind queue.Kind) error {
 	if err != nil {
 		return err
 	}
-	if kind == queue.Settle {
-		<-c.spawn(l, func(ctx context.Context) { _, err = l.settler.Settle(ctx, d.Wake.Lane()) })
-	} else {
-		err = c.work(l, d)
-	}
-	if l.dead() {
-		return errors.Join(c.bury(&d), c.verify())
-	}
-	c.current.Store(nil)
-	return err
-}
-
-// work is one attempt, with what a person asks for while it runs.
-func (c *cell) work(l *life, d memqueue.Delivery) (err error) {
-	for b, err := range c.reader.Records(context.Background(), c.lane()) {
+	answer := make(chan error, 1)
+	if kind == queue.Attempt {
+		done, err := c.work(l, d, answer)
 		if err != nil {
 			return err
+		}
+		return c.finish(l, done, &d, answer)
+	}
+	done := c.spawn(l, func(ctx context.Context) {
+		_, err := l.settler.Settle(ctx, d.Wake.Lane())
+		answer <- err
+	})
+	return c.finish(l, done, &d, answer)
+}
+
+// finish waits for a call of a service, and clears away what died in it.
+func (c *cell) finish(l *life, done <-chan struct{}, d *memqueue.Delivery, answer <-chan error) error {
+	if c.gone(l, done) {
+		return errors.Join(c.bury(d), c.verify())
+	}
+	c.current.Store(nil)
+	return <-answer
+}
+
+var errFenced = errors.New("an attempt was fenced off, and nobody else was at work")
+
+// work is one attempt, with what a person asks for while it runs.
+func (c *cell) work(l *life, d memqueue.Delivery, answer chan<- error) (<-chan struct{}, error) {
+	for b, err := range c.reader.Records(context.Background(), c.lane()) {
+		if err != nil {
+			return nil, err
 		}
 		c.world.read(b)
 	}
 	c.attempt.Store(l)
-	over := c.spawn(l, func(ctx context.Context) {
-		var ended engine.Ended
-		if ended, err = l.attempter.Attempt(ctx, d.Wake.Lane()); ended == engine.FencedOff {
-			err = errors.New("an attempt was fenced off, and nobody else was at work")
+	done := c.spawn(l, func(ctx context.Context) {
+		ended, err := l.attempter.Attempt(ctx, d.Wake.Lane())
+		if ended == engine.FencedOff {
+			err = errFenced
 		}
+		answer <- err
 	})
 	for {
 		select {
-		case <-over:
-			return err
+		case <-done:
+			return done, nil
+		case <-l.icy:
+			return done, nil
 		case <-c.started:
 			r := c.scenario.during(c)
 			c.requests = append(c.requests, r)
-			for slices.Contains(c.requests, r) && !l.dead() {
+			for slices.Contains(c.requests, r) && l.over.Err() == nil {
 				if _, err := c.ask(r); err != nil {
-					return err
+					return nil, err
 				}
 			}
 		}
@@ -278,22 +308,22 @@ func (c *cell) sweep(head journal.Head) error {
 	if err != nil {
 		return err
 	}
-	<-c.spawn(l, func(ctx context.Context) { _, err = l.settler.Sweep(ctx, 10) })
-	if l.dead() {
-		return errors.Join(c.bury(nil), c.verify())
-	}
-	c.current.Store(nil)
-	return err
+	answer := make(chan error, 1)
+	done := c.spawn(l, func(ctx context.Context) {
+		_, err := l.settler.Sweep(ctx, 10)
+		answer <- err
+	})
+	return c.finish(l, done, nil, answer)
 }
 
 // bury clears away what died. A process takes its queue with it and another one
 // opens the store; the message of an invocation is delivered again.
 func (c *cell) bury(d *memqueue.Delivery) error {
-	if !buried() {
+	if c.zombie == nil && !buried() {
 		return errors.New("something of what died still runs")
 	}
 	c.current.Store(nil)
-	if c.store.Death == Invocation {
+	if c.store.Death != Process {
 		if d != nil {
 			c.queue.Return(*d, 0)
 		}
@@ -304,6 +334,16 @@ func (c *cell) bury(d *memqueue.Delivery) error {
 		return err
 	}
 	return c.open()
+}
+
+// revive lets a frozen call go on, in a world that has long gone on without it,
+// until it ends in whatever way.
+func (c *cell) revive() {
+	c.current.Store(c.zombie)
+	close(c.zombie.thaw)
+	<-c.ends
+	c.zombie = nil
+	c.current.Store(nil)
 }
 
 func (c *cell) close() error {

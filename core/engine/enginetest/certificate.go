@@ -40,8 +40,10 @@ func Certify(t *testing.T, r Result, dir string, write bool) {
 	}
 }
 
+// deaths says what happens at a failpoint.
 var deaths = map[Death]string{
 	Process:    "a process: everything in memory and every waiting wake is lost, and another process opens the store",
+	Pause:      "nothing, but one invocation stops where it is: the others take it for dead and do all the work, and then it goes on",
 	Invocation: "one invocation: its message is delivered again, and its lease has to run out, because nothing else tells the others that it is gone",
 }
 

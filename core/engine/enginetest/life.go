@@ -14,18 +14,36 @@ import (
 )
 
 // life is what dies at once: a process, or one invocation. After its death none
-// of its goroutines reaches the journal, the queue, or a failpoint any more.
+// of its goroutines reaches the journal, the queue, or a failpoint any more;
+// while it is frozen they wait there.
 type life struct {
 	cell *cell
 	over context.Context
 	die  context.CancelFunc
+	icy  chan struct{} // closed when it freezes
+	thaw chan struct{} // closed when it may go on
 
 	admitter  *engine.Admitter
 	attempter *engine.Attempter
 	settler   *engine.Settler
 }
 
-func (l *life) dead() bool { return l.over.Err() != nil }
+// dead waits while the life is frozen, and says whether it is over.
+func (l *life) dead() bool {
+	if l.frozen() {
+		<-l.thaw
+	}
+	return l.over.Err() != nil
+}
+
+func (l *life) frozen() bool {
+	select {
+	case <-l.icy:
+		return true
+	default:
+		return false
+	}
+}
 
 // alive ends the calling goroutine when its life is over.
 func (l *life) alive() {
@@ -47,7 +65,7 @@ func within[T any](l *life, ctx context.Context, do func(ctx context.Context) (T
 
 // begin assembles the three services for a new life.
 func (c *cell) begin() (*life, error) {
-	l := &life{cell: c}
+	l := &life{cell: c, icy: make(chan struct{}), thaw: make(chan struct{})}
 	l.over, l.die = context.WithCancel(context.Background())
 	cfg := c.config()
 	cfg.Now = func() time.Time { l.alive(); return c.clock() }
@@ -74,14 +92,37 @@ func (c *cell) config() engine.Config {
 // spawn runs a call of a service on a goroutine of its own, for a life to end.
 // Its context ends with the life, so that a loop that waits looks at the clock,
 // and goes.
-func (c *cell) spawn(l *life, call func(ctx context.Context)) <-chan struct{} {
+func (c *cell) spawn(l *life, call func(ctx context.Context)) (done <-chan struct{}) {
 	c.current.Store(l)
-	done := make(chan struct{})
+	over := make(chan struct{})
 	go func() {
-		defer close(done)
+		defer close(over)
 		call(l.over)
 	}()
-	return done
+	return over
+}
+
+// gone waits until a call is over, or frozen, and says whether it ended before
+// it was answered.
+func (c *cell) gone(l *life, done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return l.dead()
+	case <-l.icy:
+		c.zombie, c.ends = l, done
+		return true
+	}
+}
+
+// revived says that a life was frozen and goes on: what others did meanwhile it
+// cannot know.
+func (l *life) revived() bool {
+	select {
+	case <-l.thaw:
+		return true
+	default:
+		return false
+	}
 }
 
 // buried waits until nothing of a dead life runs any more: no goroutine that

@@ -16,6 +16,9 @@ const (
 	// Invocation: the one call of a service that passed the point. Its message
 	// is delivered again; the lease has to run out before others may go on.
 	Invocation Death = "invocation"
+	// Pause: the one call stops where it is. The others take it for dead and do
+	// all the work; then it goes on as if nothing had happened.
+	Pause Death = "pause"
 )
 
 // Store is one journal to sweep.

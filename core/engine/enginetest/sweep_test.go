@@ -36,6 +36,13 @@ func shared() enginetest.Store {
 	}}
 }
 
+// paused is the same, with an owner that is only slow.
+func paused() enginetest.Store {
+	s := shared()
+	s.Name, s.Death = "memjournal-paused", enginetest.Pause
+	return s
+}
+
 func sqlite() enginetest.Store {
 	return enginetest.Store{Name: "sqlitejournal", Points: "sqlite.", Death: enginetest.Process, New: func(t testing.TB) enginetest.Disk {
 		// What a death leaves on the disk is the business of the tests that kill
@@ -69,7 +76,7 @@ const certificates = "../../../docs/certificates"
 //
 // failure: A02, A03, A18
 func TestSweep(t *testing.T) {
-	for _, store := range []enginetest.Store{memory(), shared(), sqlite()} {
+	for _, store := range []enginetest.Store{memory(), shared(), paused(), sqlite()} {
 		t.Run(store.Name, func(t *testing.T) {
 			if slow { // the race detector looks at the code, not at the certificate
 				store.Passes = 1
