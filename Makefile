@@ -38,7 +38,7 @@ bench: ## figures of this machine, as JSON lines
 
 .PHONY: certificates
 certificates: ## write docs/certificates again from a sweep of every store
-	$(GO) test ./core/engine/enginetest -count=1 -run '^TestSweep$$' -update
+	$(GO) test ./core/engine/enginetest -count=1 -run '^TestSweep' -update
 
 .PHONY: dev
 dev: ## the server with the example agents, on .layover

@@ -34,7 +34,8 @@ type cell struct {
 	attempt atomic.Pointer[life] // of the attempt at work
 	process *life                // where the process is what dies
 	zombie  *life                // frozen, to go on when all is done
-	ends    <-chan struct{}      // its call
+	ends    <-chan error         // its call
+	swept   bool                 // the next wake is from a sweep
 	asking  sync.RWMutex         // held while a request is answered
 	started chan struct{}        // an endless handler runs
 
@@ -47,6 +48,7 @@ type cell struct {
 
 	requests []*request // not answered yet, in order
 	accepted []string   // submissions
+	arrived  error      // how the request was answered that came at the failpoint
 	asked    map[string]bool
 }
 
@@ -120,15 +122,15 @@ func (c *cell) hit(point string) {
 			c.passes = map[string]int{}
 		}
 	}
-	pause := c.store.Death == Pause && (len(c.died) > 1 || c.scenario.first.point == "")
+	kill := c.store.Death == Process || c.store.Death == Invocation || len(c.died) == 1 && c.scenario.first.point != ""
 	c.mu.Unlock()
 	switch {
-	case now && pause:
-		close(l.icy)
-		<-l.thaw
-	case now:
+	case now && kill:
 		l.die()
 		runtime.Goexit()
+	case now:
+		close(l.icy)
+		<-l.thaw
 	}
 }
 
@@ -146,7 +148,7 @@ func (c *cell) life() (*life, error) {
 	return c.process, nil
 }
 
-const steps = 500 // of a play: far more than any needs
+const steps = 150 // of a play: far more than any needs
 
 var errRestless = errors.New("the conversation does not come to rest")
 
@@ -168,11 +170,10 @@ func (c *cell) play() error {
 func (c *cell) step() (done bool, err error) {
 	switch {
 	case len(c.requests) > 0:
-		gone, err := c.ask(c.requests[0])
-		if gone {
-			return false, c.bury(nil)
+		fate, err := c.ask(c.requests[0])
+		if fate != answered {
+			return false, errors.Join(err, c.bury(nil))
 		}
-		c.current.Store(nil)
 		return false, err
 	case c.queue.Len(queue.Attempt) > 0:
 		return false, c.deliver(queue.Attempt)
@@ -199,29 +200,24 @@ func (c *cell) step() (done bool, err error) {
 	return true, nil
 }
 
-// ask sends one request, and says whether the answer never came: then it stays,
-// to be sent again.
-func (c *cell) ask(r *request) (gone bool, err error) {
+// ask sends one request. Unless it is answered it stays, to be sent again.
+func (c *cell) ask(r *request) (fate, error) {
 	l, err := c.life()
 	if err != nil {
-		return false, err
+		return answered, err
 	}
-	working := c.current.Load()
-	answer := make(chan error, 1)
-	c.asking.Lock()
-	gone = c.gone(l, c.spawn(l, func(ctx context.Context) { answer <- r.do(ctx, l.admitter) }))
-	if working != nil {
-		c.current.Store(working)
+	if c.asking.TryLock() { // else it arrives while another one is being answered
+		defer c.asking.Unlock()
 	}
-	c.asking.Unlock()
-	if gone {
-		return true, nil
+	fate, err := c.call(l, nil, func(ctx context.Context) error { return r.do(ctx, l.admitter) })
+	if fate != answered {
+		return fate, err
 	}
-	if err := <-answer; !r.answered(err) {
-		return false, fmt.Errorf("%s: %w", r.name, err)
+	if !r.answered(err) {
+		return fate, fmt.Errorf("%s: %w", r.name, err)
 	}
 	c.requests = slices.DeleteFunc(c.requests, func(other *request) bool { return other == r })
-	return false, nil
+	return fate, nil
 }
 
 // deliver hands one wake to its service.
@@ -230,68 +226,43 @@ func (c *cell) deliver(kind queue.Kind) error {
 	if err != nil {
 		return err
 	}
+	if c.scenario.deaf && !c.swept {
+		return nil // the wake is lost
+	}
+	c.swept = false
 	l, err := c.life()
 	if err != nil {
 		return err
 	}
-	answer := make(chan error, 1)
-	if kind == queue.Attempt {
-		done, err := c.work(l, d, answer)
-		if err != nil {
+	if kind == queue.Settle {
+		return c.serve(l, &d, nil, func(ctx context.Context) error {
+			_, err := l.settler.Settle(ctx, d.Wake.Lane())
 			return err
-		}
-		return c.finish(l, done, &d, answer)
+		})
 	}
-	done := c.spawn(l, func(ctx context.Context) {
-		_, err := l.settler.Settle(ctx, d.Wake.Lane())
-		answer <- err
-	})
-	return c.finish(l, done, &d, answer)
-}
-
-// finish waits for a call of a service, and clears away what died in it.
-func (c *cell) finish(l *life, done <-chan struct{}, d *memqueue.Delivery, answer <-chan error) error {
-	if c.gone(l, done) {
-		return errors.Join(c.bury(d), c.verify())
-	}
-	c.current.Store(nil)
-	return <-answer
-}
-
-var errFenced = errors.New("an attempt was fenced off, and nobody else was at work")
-
-// work is one attempt, with what a person asks for while it runs.
-func (c *cell) work(l *life, d memqueue.Delivery, answer chan<- error) (<-chan struct{}, error) {
 	for b, err := range c.reader.Records(context.Background(), c.lane()) {
 		if err != nil {
-			return nil, err
+			return err
 		}
 		c.world.read(b)
 	}
 	c.attempt.Store(l)
-	done := c.spawn(l, func(ctx context.Context) {
+	return c.serve(l, &d, c.started, func(ctx context.Context) error {
 		ended, err := l.attempter.Attempt(ctx, d.Wake.Lane())
 		if ended == engine.FencedOff {
-			err = errFenced
+			err = errors.New("an attempt was fenced off, and nobody else was at work")
 		}
-		answer <- err
+		return err
 	})
-	for {
-		select {
-		case <-done:
-			return done, nil
-		case <-l.icy:
-			return done, nil
-		case <-c.started:
-			r := c.scenario.during(c)
-			c.requests = append(c.requests, r)
-			for slices.Contains(c.requests, r) && l.over.Err() == nil {
-				if _, err := c.ask(r); err != nil {
-					return nil, err
-				}
-			}
-		}
+}
+
+// serve is one call of a service, and clears away what dies in it.
+func (c *cell) serve(l *life, d *memqueue.Delivery, started <-chan struct{}, do func(ctx context.Context) error) error {
+	fate, err := c.call(l, started, do)
+	if fate == answered {
+		return err
 	}
+	return errors.Join(err, c.bury(d), c.verify())
 }
 
 // sweep lets a minute pass, or as long as nothing is due, and sweeps.
@@ -308,12 +279,11 @@ func (c *cell) sweep(head journal.Head) error {
 	if err != nil {
 		return err
 	}
-	answer := make(chan error, 1)
-	done := c.spawn(l, func(ctx context.Context) {
+	c.swept = true
+	return c.serve(l, nil, nil, func(ctx context.Context) error {
 		_, err := l.settler.Sweep(ctx, 10)
-		answer <- err
+		return err
 	})
-	return c.finish(l, done, nil, answer)
 }
 
 // bury clears away what died. A process takes its queue with it and another one
@@ -341,7 +311,11 @@ func (c *cell) bury(d *memqueue.Delivery) error {
 func (c *cell) revive() {
 	c.current.Store(c.zombie)
 	close(c.zombie.thaw)
-	<-c.ends
+	select {
+	case <-c.ends: // in whatever way: it cannot do any harm
+	case <-time.After(patience):
+		c.world.complain("a call that was paused does not end")
+	}
 	c.zombie = nil
 	c.current.Store(nil)
 }

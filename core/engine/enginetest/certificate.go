@@ -44,6 +44,8 @@ func Certify(t *testing.T, r Result, dir string, write bool) {
 var deaths = map[Death]string{
 	Process:    "a process: everything in memory and every waiting wake is lost, and another process opens the store",
 	Pause:      "nothing, but one invocation stops where it is: the others take it for dead and do all the work, and then it goes on",
+	Submission: "nothing, but at that instant one more submission is accepted, before the call goes on",
+	Abort:      "nothing, but at that instant somebody asks for an abort and is answered, before the call goes on",
 	Invocation: "one invocation: its message is delivered again, and its lease has to run out, because nothing else tells the others that it is gone",
 }
 
@@ -51,12 +53,12 @@ var deaths = map[Death]string{
 func (r Result) page() []byte {
 	var out bytes.Buffer
 	fmt.Fprintf(&out, "# Sweep of %s\n\nRead this to see what was proven about recovery on this store. It is written by `make certificates`; CI writes it again and compares.\n\n", r.Store)
-	fmt.Fprintf(&out, "What dies is %s. It dies once at every pass of every failpoint of every scenario", deaths[r.Death])
+	fmt.Fprintf(&out, "At every pass of every failpoint of every scenario, once for each, this dies: %s", deaths[r.Death])
 	if r.Passes > 0 {
 		fmt.Fprintf(&out, " (of each point the first %d passes)", r.Passes)
 	}
-	fmt.Fprintf(&out, "; then requests repeated until they are answered, wakes delivered again and a sweep a minute drive the conversation on, and nothing else. "+
-		"Each of the **%d cells** came to the outcome of its scenario, with its effects counted and every rule of `core.CheckConversation` holding, after the death and at the end.\n\n", r.Cells)
+	fmt.Fprintf(&out, ". Then requests repeated until they are answered, wakes delivered again and a sweep a minute drive the conversation on, and nothing else. "+
+		"Each of the **%d cells** came to the outcome of its scenario, with its effects counted and every rule of `core.CheckConversation` holding, then and at the end.\n\n", r.Cells)
 	out.WriteString("| Scenario | Cells | Story |\n|---|---:|---|\n")
 	for _, s := range r.Scenarios {
 		fmt.Fprintf(&out, "| %s | %d | %s |\n", s.Name, s.Cells, s.About)

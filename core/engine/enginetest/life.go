@@ -3,9 +3,11 @@ package enginetest
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/layover-run/layover/core/engine"
@@ -89,29 +91,89 @@ func (c *cell) config() engine.Config {
 	}
 }
 
-// spawn runs a call of a service on a goroutine of its own, for a life to end.
-// Its context ends with the life, so that a loop that waits looks at the clock,
-// and goes.
-func (c *cell) spawn(l *life, call func(ctx context.Context)) (done <-chan struct{}) {
+// fate is how a call ended.
+type fate int
+
+const (
+	answered fate = iota
+	died
+	froze
+)
+
+// patience is how long a call may take, in real time.
+const patience = 20 * time.Second
+
+// call runs one call of a service for a life. Its context ends with the life, so
+// that a loop that waits looks at the clock, and goes. While it runs a person may
+// hear from a handler that started, or something may arrive at the failpoint.
+func (c *cell) call(l *life, started <-chan struct{}, do func(ctx context.Context) error) (fate, error) {
+	outer := c.current.Load()
 	c.current.Store(l)
-	over := make(chan struct{})
+	answer := make(chan error, 1)
 	go func() {
-		defer close(over)
-		call(l.over)
+		defer close(answer)
+		answer <- do(l.over)
 	}()
-	return over
+	for icy := l.icy; ; {
+		select {
+		case err, ok := <-answer:
+			if !ok {
+				if outer != nil { // else it stays, for those of its goroutines that still run
+					c.current.Store(outer)
+				}
+				return died, nil
+			}
+			c.current.Store(outer)
+			return answered, err
+		case <-icy:
+			if c.store.Death == Pause {
+				c.zombie, c.ends = l, answer
+				c.current.Store(outer)
+				return froze, nil
+			}
+			if err := c.arrive(); err != nil {
+				return answered, err
+			}
+			close(l.thaw)
+			icy = nil
+		case <-started:
+			if err := c.insist(c.scenario.during(c), l); err != nil {
+				return answered, err
+			}
+		case <-time.After(patience):
+			l.die()
+			return answered, errors.New("a call does not end")
+		}
+	}
 }
 
-// gone waits until a call is over, or frozen, and says whether it ended before
-// it was answered.
-func (c *cell) gone(l *life, done <-chan struct{}) bool {
-	select {
-	case <-done:
-		return l.dead()
-	case <-l.icy:
-		c.zombie, c.ends = l, done
-		return true
+// insist sends a request until it is answered, or the process is gone.
+func (c *cell) insist(r *request, beside *life) error {
+	c.requests = append(c.requests, r)
+	for slices.Contains(c.requests, r) && beside.over.Err() == nil {
+		if _, err := c.ask(r); err != nil {
+			return err
+		}
 	}
+	return nil
+}
+
+// arrive is what somebody else asks for at the very instant of a failpoint.
+func (c *cell) arrive() error {
+	r := abort(c)
+	if c.store.Death == Submission {
+		c.accepted = append(c.accepted, "")
+		r = submit(c, len(c.accepted))
+	}
+	r.done = append(r.done, engine.KindNotFound)
+	do := r.do
+	r.do = func(ctx context.Context, a *engine.Admitter) error {
+		c.arrived = do(ctx, a)
+		return c.arrived
+	}
+	c.requests = append(c.requests, r)
+	_, err := c.ask(r)
+	return err
 }
 
 // revived says that a life was frozen and goes on: what others did meanwhile it

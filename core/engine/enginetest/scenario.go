@@ -17,7 +17,8 @@ type scenario struct {
 	policy      agent.Policy
 	tools       func(c *cell) []*tool.Tool
 	answers     []answer
-	submissions int // 1 unless set
+	submissions int  // 1 unless set
+	deaf        bool // no wake arrives but those of a sweep
 	// first is a death that belongs to the story: the sweep's deaths come after
 	// it.
 	first death
@@ -107,6 +108,10 @@ func scenarios() []*scenario {
 			name: "two submissions", about: "The second waits in the lane for the first.",
 			tools:   func(c *cell) []*tool.Tool { return []*tool.Tool{c.effect("look", tool.Readonly())} },
 			answers: []answer{one("look"), text("first"), one("look"), text("second")}, submissions: 2, want: completed(map[string]int{"look": 2}),
+		}, {
+			name: "no wake arrives", about: "Every wake is lost but those of the sweep.",
+			tools:   func(c *cell) []*tool.Tool { return []*tool.Tool{c.effect("look", tool.Readonly())} },
+			answers: []answer{one("look"), text("done")}, deaf: true, want: completed(map[string]int{"look": 1}),
 		}, {
 			name: "large answer", about: "An answer that does not fit a batch is stored beside it.",
 			answers: []answer{text(strings.Repeat("long ", 20_000))}, want: completed(nil),

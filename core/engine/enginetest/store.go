@@ -6,7 +6,7 @@ import (
 	"github.com/layover-run/layover/core/journal"
 )
 
-// Death says what ends at a failpoint.
+// Death says what happens at a failpoint.
 type Death string
 
 const (
@@ -19,6 +19,10 @@ const (
 	// Pause: the one call stops where it is. The others take it for dead and do
 	// all the work; then it goes on as if nothing had happened.
 	Pause Death = "pause"
+	// Submission and Abort: nothing ends. At that instant somebody submits once
+	// more, or asks to abort, and is answered; then the call goes on.
+	Submission Death = "submission"
+	Abort      Death = "abort"
 )
 
 // Store is one journal to sweep.

@@ -235,11 +235,15 @@ func (p provider) Stream(ctx context.Context, req *model.Request, emit func(mode
 	}
 	p.cell.world.pairs(req.Messages)
 	answers := p.cell.scenario.answers
-	if n > len(answers) {
+	a := text("nothing more to do") // to what arrived
+	switch {
+	case n <= len(answers):
+		a = answers[n-1]
+	case p.cell.store.Death != Submission:
 		p.cell.world.complain("the model is asked for response %d of %d", n, len(answers))
 		return &model.Error{Class: model.Refused, Message: "no answer left"}
 	}
-	for _, part := range parts(n, answers[n-1]) {
+	for _, part := range parts(n, a) {
 		if err := emit(part); err != nil {
 			return err
 		}
