@@ -30,14 +30,15 @@ type cell struct {
 	reader   *engine.Admitter // reads past every death
 	world    *world
 
-	current atomic.Pointer[life] // whose pass of a failpoint it is
-	attempt atomic.Pointer[life] // of the attempt at work
-	process *life                // where the process is what dies
-	zombie  *life                // frozen, to go on when all is done
-	ends    <-chan error         // its call
-	swept   bool                 // the next wake is from a sweep
-	asking  sync.RWMutex         // held while a request is answered
-	started chan struct{}        // an endless handler runs
+	current   atomic.Pointer[life] // whose pass of a failpoint it is
+	attempt   atomic.Pointer[life] // of the attempt at work
+	process   *life                // where the process is what dies
+	zombie    *life                // frozen, to go on when all is done
+	ends      <-chan error         // its call
+	overtaken bool                 // another attempt worked while it was frozen
+	swept     bool                 // the next wake is from a sweep
+	asking    sync.RWMutex         // held while a request is answered
+	started   chan struct{}        // an endless handler runs
 
 	mu     sync.Mutex
 	now    time.Time
@@ -169,6 +170,9 @@ func (c *cell) play() error {
 
 func (c *cell) step() (done bool, err error) {
 	switch {
+	case c.overtaken && c.zombie != nil:
+		c.revive()
+		return false, nil
 	case len(c.requests) > 0:
 		fate, err := c.ask(c.requests[0])
 		if fate != answered {
@@ -249,6 +253,7 @@ func (c *cell) deliver(kind queue.Kind) error {
 	c.attempt.Store(l)
 	return c.serve(l, &d, c.started, func(ctx context.Context) error {
 		ended, err := l.attempter.Attempt(ctx, d.Wake.Lane())
+		c.overtaken = c.store.Death == Overtaken && ended != engine.NotClaimed && c.zombie != nil
 		if ended == engine.FencedOff {
 			err = errors.New("an attempt was fenced off, and nobody else was at work")
 		}

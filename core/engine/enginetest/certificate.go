@@ -44,6 +44,7 @@ func Certify(t *testing.T, r Result, dir string, write bool) {
 var deaths = map[Death]string{
 	Process:    "a process: everything in memory and every waiting wake is lost, and another process opens the store",
 	Pause:      "nothing, but one invocation stops where it is: the others take it for dead and do all the work, and then it goes on",
+	Overtaken:  "nothing, but one invocation stops where it is until another attempt has taken the lane and done what it could, and then it goes on",
 	Submission: "nothing, but at that instant one more submission is accepted, before the call goes on",
 	Abort:      "nothing, but at that instant somebody asks for an abort and is answered, before the call goes on",
 	Invocation: "one invocation: its message is delivered again, and its lease has to run out, because nothing else tells the others that it is gone",

@@ -126,7 +126,7 @@ func (c *cell) call(l *life, started <-chan struct{}, do func(ctx context.Contex
 			c.current.Store(outer)
 			return answered, err
 		case <-icy:
-			if c.store.Death == Pause {
+			if c.store.Death == Pause || c.store.Death == Overtaken {
 				c.zombie, c.ends = l, answer
 				c.current.Store(outer)
 				return froze, nil

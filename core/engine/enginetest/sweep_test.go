@@ -97,6 +97,7 @@ func TestSweep(t *testing.T) {
 // on, wherever it was.
 func TestSweepPaused(t *testing.T) {
 	sweep(t, disturbed("memjournal-paused", enginetest.Pause))
+	sweep(t, disturbed("memjournal-overtaken", enginetest.Overtaken))
 }
 
 // Work that is accepted at any instant whatsoever is done.
