@@ -228,10 +228,16 @@ func TestHookErrorsFailClosed(t *testing.T) {
 		hook engine.Authorizer
 		kind string
 	}{
-		"error":          {func(context.Context, engine.AuthorizeRequest) (engine.Authorization, error) { return engine.Authorization{}, secret }, core.AuthorizationFailed},
-		"error with yes": {func(context.Context, engine.AuthorizeRequest) (engine.Authorization, error) { return engine.Authorization{Allow: true}, secret }, core.AuthorizationFailed},
-		"panic":          {func(context.Context, engine.AuthorizeRequest) (engine.Authorization, error) { panic(secret) }, core.Defect},
-		"zero":           {func(context.Context, engine.AuthorizeRequest) (engine.Authorization, error) { return engine.Authorization{}, nil }, core.AuthorizationDenied},
+		"error": {func(context.Context, engine.AuthorizeRequest) (engine.Authorization, error) {
+			return engine.Authorization{}, secret
+		}, core.AuthorizationFailed},
+		"error with yes": {func(context.Context, engine.AuthorizeRequest) (engine.Authorization, error) {
+			return engine.Authorization{Allow: true}, secret
+		}, core.AuthorizationFailed},
+		"panic": {func(context.Context, engine.AuthorizeRequest) (engine.Authorization, error) { panic(secret) }, core.Defect},
+		"zero": {func(context.Context, engine.AuthorizeRequest) (engine.Authorization, error) {
+			return engine.Authorization{}, nil
+		}, core.AuthorizationDenied},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l, heard := &log{}, make(chan error, 8)

@@ -28,6 +28,7 @@ type house struct {
 	dir    string
 	def    *agent.Definition
 	model  *modeltest.Model
+	other  model.Model // answers in its place
 	config embedded.Config
 	rt     *embedded.Runtime
 }
@@ -35,7 +36,13 @@ type house struct {
 // build opens a house whose tests wait for at most 15 s.
 func build(t *testing.T, c embedded.Config, def *agent.Definition, steps ...modeltest.Step) *house {
 	t.Helper()
-	h := &house{t: t, dir: t.TempDir(), def: def, config: c}
+	return buildOn(t, c, def, nil, steps...)
+}
+
+// buildOn is build with another model than a script.
+func buildOn(t *testing.T, c embedded.Config, def *agent.Definition, other model.Model, steps ...modeltest.Step) *house {
+	t.Helper()
+	h := &house{t: t, dir: t.TempDir(), def: def, config: c, other: other}
 	h.open(steps...)
 	t.Cleanup(func() {
 		if h.rt != nil {
@@ -50,6 +57,9 @@ func (h *house) open(steps ...modeltest.Step) {
 	h.model = modeltest.Script(steps...)
 	c := h.config
 	c.Bindings = []*agent.Binding{h.def.Bind(h.model)}
+	if h.other != nil {
+		c.Bindings = []*agent.Binding{h.def.Bind(h.other)}
+	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}

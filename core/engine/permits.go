@@ -120,12 +120,6 @@ func (p *permits) count(w want, n int) {
 	}
 }
 
-// used is how many handlers hold a place.
-func (p *permits) used() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.process
-}
 
 // held are the places an attempt holds, by call.
 type held struct {
