@@ -82,3 +82,5 @@ func openOn(t testing.TB, c ddbjournal.API, table string) *ddbjournal.Journal {
 }
 
 func digestOf(b []byte) string { return record.Digest(b) }
+
+var errDeadline = context.DeadlineExceeded
