@@ -65,13 +65,6 @@ func newTable(t testing.TB, c *dynamodb.Client) string {
 	return name
 }
 
-// open is a journal on a table of its own.
-func open(t testing.TB) *ddbjournal.Journal {
-	t.Helper()
-	c := client(t, transport, 3)
-	return openOn(t, c, newTable(t, c))
-}
-
 func openOn(t testing.TB, c ddbjournal.API, table string) *ddbjournal.Journal {
 	t.Helper()
 	j, err := ddbjournal.New(c, ddbjournal.Config{Table: table, Watch: 5 * time.Millisecond})

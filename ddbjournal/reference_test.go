@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -180,9 +181,9 @@ type services struct {
 	sends    *sends
 }
 
-func newServices(t testing.TB, j journal.Journal) services {
+func newServices(t testing.TB, j journal.Journal, b *agent.Binding) services {
 	t.Helper()
-	registry, err := engine.NewRegistry(0, referenceAgent().Bind(instant{}).Engine())
+	registry, err := engine.NewRegistry(0, b.Engine())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -225,7 +226,7 @@ func TestReferenceRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := newServices(t, j)
+	s := newServices(t, j, referenceAgent().Bind(instant{}))
 	*m = *newMeter()
 	const runs = 5
 	for i := range runs {
@@ -268,4 +269,12 @@ func TestReferenceRun(t *testing.T) {
 	if dollars > 20 {
 		t.Errorf("a million runs cost $%.2f, at most $20 are allowed", dollars)
 	}
+}
+
+// counted is instant, counting its calls.
+type counted struct{ n atomic.Int64 }
+
+func (c *counted) Stream(ctx context.Context, req *model.Request, emit func(model.Part) error) error {
+	c.n.Add(1)
+	return instant{}.Stream(ctx, req, emit)
 }

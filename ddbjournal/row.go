@@ -34,7 +34,7 @@ func newRow(s journal.Submission, now time.Time, tail uint64) (row, error) {
 	s.AdmittedAt, s.Tail = record.Time(s.AdmittedAt), tail
 	s.Input, s.Outcome, s.SettledAt = slices.Clone(s.Input), nil, time.Time{}
 	r := row{sub: s, nonce: nonce(), it: newItem(rowKey(s.Lane.Tenant, s.ID), ownerOf(s.Lane.Tenant, s.ID))}
-	r.it[attrNonce], r.it[attrTail], r.it[attrConversation] = text(r.nonce), number(tail), text(s.Lane.Conversation)
+	r.it[attrNonce], r.it[attrTail], r.it[attrConversation] = text(r.nonce), number(tail), text(escape(s.Lane.Conversation))
 	r.it.setText(attrKey, s.Key)
 	r.it.setText(attrDigest, s.Digest)
 	r.it.setText(attrAgent, s.Agent)
@@ -89,8 +89,12 @@ func rowOf(it item, tenant, id string) (row, error) {
 		return row{}, fmt.Errorf("%w: submission %s", journal.ErrTombstone, id)
 	}
 	f.need(attrConversation, attrTail, attrAdmittedAt)
+	conversation, err := unescape(f.text(attrConversation))
+	if err != nil {
+		return row{}, err
+	}
 	r := row{it: it, nonce: f.text(attrNonce), sub: journal.Submission{
-		Lane: journal.Lane{Tenant: tenant, Conversation: f.text(attrConversation)}, ID: id, Key: f.text(attrKey), Digest: f.text(attrDigest),
+		Lane: journal.Lane{Tenant: tenant, Conversation: conversation}, ID: id, Key: f.text(attrKey), Digest: f.text(attrDigest),
 		Agent: f.text(attrAgent), Principal: f.text(attrPrincipal), ReplyTo: f.text(attrReplyTo), AdmittedAt: f.time(attrAdmittedAt),
 		Tail: f.number(attrTail), SettledAt: f.time(attrSettledAt),
 	}}
