@@ -120,8 +120,8 @@ func TestFormat(t *testing.T) {
 	expect := map[string]string{
 		"a%23b#H#c%25%FF/1 H": "boot=S(boot) drained=N(0) dueAt=N(" + end + ") dueShard=S(02) epoch=N(1) leaseEnd=N(" + end + ") of=S(a%23b#c%25%FF/1)" +
 			" owner=S(a1) settled=N(0) state=S(running) v=N(1) version=N(1)",
-		"a%23b#L#c%25%FF/1 00000000000000000001":            "body=B(b1) digest=S(" + record.Digest([]byte("b1")) + ") epoch=N(1) id=S(b1) of=S(a%23b#c%25%FF/1) v=N(1)",
-		"a%23b#I#c%25%FF/1 00000000000000000001":            "actor=S(ann) at=N(" + millis + ") digest=S(digest of s1) key=S(s1) kind=S(submit) nonce of=S(a%23b#c%25%FF/1) ref=S(s1) v=N(1)",
+		"a%23b#L#c%25%FF/1 00000000000000000001": "body=B(b1) digest=S(" + record.Digest([]byte("b1")) + ") epoch=N(1) id=S(b1) of=S(a%23b#c%25%FF/1) v=N(1)",
+		"a%23b#I#c%25%FF/1 00000000000000000001": "actor=S(ann) at=N(" + millis + ") digest=S(digest of s1) key=S(s1) kind=S(submit) nonce of=S(a%23b#c%25%FF/1) ref=S(s1) v=N(1)",
 		"a%23b#S#s1 S": "admittedAt=N(" + millis + ") agent=S(a) allowance=B({\"turns\":3}) conversation=S(c%25%FF/1) digest=S(digest of s1) input=B({}) key=S(s1)" +
 			" nonce of=S(a%23b#s1) parent=B({\"conversation\":\"p\",\"run\":\"r\",\"call\":\"c\",\"depth\":1}) principal=S(ann) tail=N(0) v=N(1)",
 		"a%23b#B#" + record.Digest([]byte("x")) + " 000000": "body=B(x) chunks=N(1) of=S(a%23b#" + record.Digest([]byte("x")) + ") v=N(1)",
