@@ -72,6 +72,7 @@ var onlyIn = map[string][]string{
 	"modernc.org/sqlite":           {"core/journal/sqlitejournal"},
 	"github.com/aws/aws-lambda-go": {"functions", "core/embedded", "core/cli"},
 	"github.com/aws/aws-sdk-go-v2": {"ddbjournal", "core/model/bedrock", "functions", "cmd", "infra"},
+	"github.com/aws/smithy-go":     {"ddbjournal", "core/model/bedrock", "functions", "cmd", "infra"},
 	"github.com/spf13/cobra":       {"core/cli"},
 	"github.com/anthropics":        {"core/model/anthropic"},
 	"github.com/santhosh-tekuri":   {"core/tool"},

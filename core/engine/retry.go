@@ -7,28 +7,14 @@ import (
 	"time"
 
 	"github.com/layover-run/layover/core/journal"
-	"github.com/layover-run/layover/core/record"
 )
 
-// settledErrors are answers of the journal: repeating the operation cannot
-// change them. Anything else is a store that did not answer.
-var settledErrors = []error{
-	journal.ErrConflict, journal.ErrNotClaimable, journal.ErrRefused, journal.ErrFenced, journal.ErrTaken, journal.ErrNotFound,
-	journal.ErrTombstone, journal.ErrInUse, journal.ErrNewer, journal.ErrFull, journal.ErrClosed,
-	record.ErrCorrupt, record.ErrForeign, record.ErrTooLarge, record.ErrUnknownKind, record.ErrUnknownVersion, record.ErrInvalidJSON,
-	context.Canceled, context.DeadlineExceeded,
-}
-
+// unclear says whether repeating an operation may change its answer.
 func unclear(err error) bool {
 	if refused := (*Error)(nil); errors.As(err, &refused) {
 		return false // an answer of our own
 	}
-	for _, known := range settledErrors {
-		if errors.Is(err, known) {
-			return false
-		}
-	}
-	return err != nil
+	return journal.Unclear(err)
 }
 
 // untilDone repeats do while its answer is unclear, until ctx ends: for what an

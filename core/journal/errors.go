@@ -9,8 +9,8 @@ import (
 	"github.com/layover-run/layover/core/record"
 )
 
-// What an operation can say besides success. Match with errors.Is. Anything
-// else is a store that did not answer: unclear, to be repeated unchanged.
+// What an operation can say besides success. Match with errors.Is. Repeating
+// the same call does not change such an answer; see Unclear for the rest.
 var (
 	// ErrConflict: the key is taken by other content. Retrying cannot help.
 	ErrConflict = errors.New("key already used with other content")
@@ -42,7 +42,7 @@ var (
 // of the operation, the record errors are what the stored bytes or the given
 // ones are, a context's error is the caller's own.
 var answers = []error{
-	ErrConflict, ErrNotClaimable, ErrRefused, ErrFenced, ErrTaken, ErrNotFound, ErrTombstone, ErrInUse, ErrNewer, ErrFull, ErrClosed,
+	ErrConflict, ErrNotClaimable, ErrRefused, ErrFenced, ErrTaken, ErrNotFound, ErrTombstone, ErrInUse, ErrNewer, ErrFull, ErrCursor, ErrClosed,
 	record.ErrCorrupt, record.ErrForeign, record.ErrTooLarge, record.ErrUnknownKind, record.ErrUnknownVersion, record.ErrInvalidJSON,
 	context.Canceled, context.DeadlineExceeded,
 }

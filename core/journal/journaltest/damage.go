@@ -101,6 +101,16 @@ func (f *fixture) refused(d Damage) {
 	if d := cmp.Diff(strings.Split(before, "\n"), strings.Split(f.dump(f.t, damaged), "\n")); d != "" {
 		f.t.Errorf("something was written (-before +after)\n%s", d)
 	}
+	if d.What != StoredPayload {
+		return
+	}
+	// Who stores it again may rely on it, or is told that it is damaged.
+	if err := f.PutPayload(f.ctx, f.lane.Tenant, payloadDigest(), DamagedPayload); err == nil {
+		_, err = f.Payload(f.ctx, f.lane.Tenant, payloadDigest())
+		f.check(err)
+	} else if journal.Unclear(err) {
+		f.t.Errorf("stored again: %v", err)
+	}
 }
 
 // needing are the operations that read what is damaged.

@@ -88,9 +88,16 @@ func (j *Journal) PutPayload(ctx context.Context, tenant, digest string, body []
 	body = bytes.Clone(body)
 	pointPayloadBefore.Hit()
 	err := j.do(ctx, func(t *tx) error {
-		found, err := t.w.payloadFind.text(digest).text(tenant).one(func(row) {})
-		if err != nil || found {
+		whole := false
+		found, err := t.w.payloadFind.text(digest).text(tenant).one(func(r row) { whole = record.Digest(r.blob(0)) == digest })
+		if err != nil {
 			return t.fail(err)
+		}
+		if found && !whole {
+			return fmt.Errorf("%w: other bytes are stored under this digest", record.ErrCorrupt)
+		}
+		if found {
+			return nil
 		}
 		_, err = t.write(t.w.payloadInsert.text(digest).text(tenant).blob(body))
 		return err

@@ -65,7 +65,7 @@ func (s *writerStmts) prepare(c *conn) error {
 			" allowance, parent, admitted_at, tail) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING",
 		&s.subSettle: "UPDATE submissions SET outcome = ?, settled_at = ? WHERE id = ? AND tenant = ? AND settled_at IS NULL",
 
-		&s.payloadFind:   "SELECT 1 FROM payloads WHERE digest = ? AND tenant = ?",
+		&s.payloadFind:   sqlPayload,
 		&s.payloadInsert: "INSERT INTO payloads (digest, tenant, body) VALUES (?,?,?)",
 	})
 }
