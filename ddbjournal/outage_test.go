@@ -170,6 +170,36 @@ func TestLastingFaultsAreUnclear(t *testing.T) {
 	}
 }
 
+// Every read that decides is strongly consistent: no peer shows a stale one, so
+// what is asked for is looked at. Only the index, a hint, cannot be.
+func TestReadsAreConsistent(t *testing.T) {
+	b := newBench(t, 3)
+	var mu sync.Mutex
+	looked := map[string]int{}
+	b.net.set(func() {
+		b.net.answer = func(call, body string) *http.Response {
+			mu.Lock()
+			defer mu.Unlock()
+			switch looked[call]++; {
+			case call != "GetItem" && call != "Query" && call != "BatchGetItem", strings.Contains(body, `"IndexName"`):
+			case !strings.Contains(body, `"ConsistentRead":true`):
+				t.Errorf("%s %s", call, body)
+			}
+			return nil
+		}
+	})
+	for _, op := range operations(t, openOn(t, b.client, b.table)) {
+		if err := op.do(); err != nil {
+			t.Fatalf("%s: %v", op.name, err)
+		}
+	}
+	for _, call := range []string{"GetItem", "Query", "BatchGetItem"} {
+		if looked[call] == 0 {
+			t.Errorf("no %s was seen", call)
+		}
+	}
+}
+
 // A connection that timed out is no end of the caller's own context: it is
 // unclear, and worth another try.
 func TestATimeoutBelowIsNotTheCallers(t *testing.T) {

@@ -133,11 +133,15 @@ var releasing = map[string]check{
 		f.append(1, "b1")
 		f.signal("k", 0)
 		f.want(f.Finish(f.ctx, f.finish(h, "s1", 1)), journal.ErrRefused)
-		f.check(f.Finish(f.ctx, f.finish(f.head(), "s1", 1)))
+		again := f.finish(f.head(), "s1", 1)
+		again.At = again.At.Add(time.Hour)
+		again.Outcomes[0].Turns = 99
+		f.check(f.Finish(f.ctx, again))
 		s, err := f.Submission(f.ctx, "acme", "s1")
 		f.check(err)
 		outcome := f.outcome("s1")
 		f.equal(s.Outcome, &outcome)
+		f.equal(s.SettledAt, t0.Add(time.Minute))
 	},
 	"Finish/SeveralRows": func(t *testing.T, f *fixture) {
 		f.admit("s1")

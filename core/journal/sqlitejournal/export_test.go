@@ -32,3 +32,20 @@ func Rollback(t testing.TB, j *Journal) {
 		t.Error(err)
 	}
 }
+
+// Pragma reads a setting of the connection that writes.
+func Pragma(t testing.TB, j *Journal, name string) string {
+	t.Helper()
+	var value string
+	err := j.do(context.Background(), func(tx *tx) error {
+		s, err := tx.w.c.prepare("PRAGMA " + name)
+		if err == nil {
+			_, err = s.one(func(r row) { value = fmt.Sprint(r[0]) })
+		}
+		return tx.fail(err)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return value
+}

@@ -68,6 +68,16 @@ func TestRunTakesTwelveWrites(t *testing.T) {
 	}
 }
 
+// What "committed" means here: the write-ahead log is synced at every commit.
+func TestDurabilitySettings(t *testing.T) {
+	j := open(t, t.TempDir())
+	for pragma, want := range map[string]string{"journal_mode": "wal", "synchronous": "2"} {
+		if got := sqlitejournal.Pragma(t, j, pragma); got != want {
+			t.Errorf("%s is %s, want %s", pragma, got, want)
+		}
+	}
+}
+
 func TestSecondOpenIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	open(t, dir)
