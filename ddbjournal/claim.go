@@ -38,7 +38,7 @@ func (j *Journal) claim(ctx context.Context, r journal.ClaimRequest) (journal.He
 	if err != nil {
 		return journal.Head{}, err
 	}
-	for {
+	for t := j.try(); ; {
 		// An owner id claims once, so a running lane of this owner is its own
 		// claim, whose answer was lost (F4).
 		if h.State == journal.Running && h.Owner == r.Owner {
@@ -63,6 +63,9 @@ func (j *Journal) claim(ctx context.Context, r journal.ClaimRequest) (journal.He
 			return journal.Head{}, u.err
 		case h.Epoch > was:
 			return journal.Head{}, journal.ErrNotClaimable
+		}
+		if err := t.again(ctx, "the head of a busy lane"); err != nil {
+			return journal.Head{}, err
 		}
 	}
 }

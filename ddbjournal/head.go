@@ -100,7 +100,7 @@ func (j *Journal) bumpFor(ctx context.Context, h head, first *entry, due time.Ti
 // tried first. Repeating it moves the version once more, which harms nothing.
 func (j *Journal) bump(ctx context.Context, h head, due time.Time) error {
 	due = record.Time(due)
-	for wait := firstPause; ; wait = min(2*wait, lastPause) {
+	for t := j.try(); ; {
 		u := j.update(ctx, pointBump, bumpOf(h, due))
 		if u.done || u.err != nil {
 			return u.err
@@ -110,11 +110,12 @@ func (j *Journal) bump(ctx context.Context, h head, due time.Time) error {
 		if h, err = headOf(u.now, h.Lane); err != nil {
 			return err
 		}
-		if slices.Equal(bumpOf(tried, due).when, bumpOf(h, due).when) {
-			// The lane changed and changed back: others are at it.
-			if err := pause(ctx, wait); err != nil {
-				return err
-			}
+		if !slices.Equal(bumpOf(tried, due).when, bumpOf(h, due).when) {
+			continue // another state, another update
+		}
+		// The lane changed and changed back: others are at it.
+		if err := t.again(ctx, "the head of a busy lane"); err != nil {
+			return err
 		}
 	}
 }

@@ -148,8 +148,7 @@ func (j *Journal) find(ctx context.Context, lane journal.Lane, key string, after
 // enter puts e into the next free slot, unless an entry of its key is found
 // above after: then first is that one.
 func (j *Journal) enter(ctx context.Context, lane journal.Lane, e entry, after, tail uint64) (slot uint64, first *entry, err error) {
-	until := time.Now().Add(j.cfg.Contention)
-	for wait := firstPause; ; wait = min(2*wait, lastPause) {
+	for t := j.try(); ; {
 		e.Slot = tail + 1
 		occupant, err := j.put(ctx, pointEntry, e.item(lane))
 		if err != nil || occupant == nil {
@@ -162,10 +161,7 @@ func (j *Journal) enter(ctx context.Context, lane journal.Lane, e entry, after, 
 		if there.nonce == e.nonce {
 			return e.Slot, nil, nil
 		}
-		if time.Now().After(until) {
-			return 0, nil, &StoreError{Err: fmt.Errorf("inbox slot %d was taken by others for %s", e.Slot, j.cfg.Contention)}
-		}
-		if err := pause(ctx, wait); err != nil {
+		if err := t.again(ctx, "an inbox slot"); err != nil {
 			return 0, nil, err
 		}
 		if tail, first, err = j.find(ctx, lane, e.Key, after); err != nil || first != nil {

@@ -16,6 +16,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	mathrand "math/rand/v2"
 	"time"
 
@@ -35,8 +36,9 @@ type Config struct {
 	// idempotency of its key, is kept. Defaults to 30 days; negative means for
 	// ever. The log is not affected.
 	Retention time.Duration
-	// Contention bounds how long one operation competes for an inbox slot
-	// before it says that the store did not answer. Defaults to 15 s.
+	// Contention bounds how long one operation competes with others for an
+	// inbox slot or a head before it says that the store did not answer.
+	// Defaults to 15 s.
 	Contention time.Duration
 }
 
@@ -82,7 +84,7 @@ func ClientOptions(o *dynamodb.Options) {
 // nonce tells one call's writes apart from every other's.
 func nonce() string { return rand.Text()[:16] }
 
-// Between two tries for one inbox slot: full jitter, from 5 ms doubling.
+// Between two tries for one item: full jitter, from 5 ms doubling.
 const (
 	firstPause = 5 * time.Millisecond
 	lastPause  = 200 * time.Millisecond
@@ -98,4 +100,25 @@ func pause(ctx context.Context, d time.Duration) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// tries is one operation's competition with others for an item.
+type tries struct {
+	until time.Time
+	bound time.Duration
+	wait  time.Duration
+}
+
+func (j *Journal) try() *tries {
+	return &tries{until: time.Now().Add(j.cfg.Contention), bound: j.cfg.Contention, wait: firstPause}
+}
+
+// again waits before the next try, or says that there has been enough of them.
+func (t *tries) again(ctx context.Context, what string) error {
+	if time.Now().After(t.until) {
+		return &StoreError{Err: fmt.Errorf("%s was not to be had for %s", what, t.bound)}
+	}
+	wait := t.wait
+	t.wait = min(2*wait, lastPause)
+	return pause(ctx, wait)
 }

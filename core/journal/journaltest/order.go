@@ -14,7 +14,7 @@ import (
 // bump): whatever the order, an entry whose writer was answered was seen by the
 // owner or has made the lane due within the grace, though no wake is sent.
 func orders() map[string]check {
-	checks := map[string]check{}
+	checks := map[string]check{"Order/two claims at once": func(t *testing.T, f *fixture) { f.twoClaims() }}
 	for _, to := range []journal.State{journal.Parked, journal.Idle, journal.Ready} {
 		for look := range 3 {
 			for release := look; release < 3; release++ {
@@ -25,6 +25,39 @@ func orders() map[string]check {
 		}
 	}
 	return checks
+}
+
+// twoClaims has a second claim happen between the first one's look at the head
+// and its write, where nothing on the head but the epoch tells them apart.
+func (f *fixture) twoClaims() {
+	f.admit("s1")
+	over := func(owner string) journal.ClaimRequest {
+		return journal.ClaimRequest{Lane: f.lane, Owner: owner, Boot: f.boot, Now: t0.Add(time.Hour), Lease: t0.Add(time.Second)}
+	}
+	_, err := f.Claim(f.ctx, over("a1"))
+	f.check(err)
+	var second journal.Head
+	busy := false
+	f.faults(f.Journal, func(_ string, after bool) error {
+		if !after && !busy && second.Epoch == 0 {
+			busy = true
+			second, err = f.Claim(f.ctx, over("a3"))
+			f.check(err)
+			busy = false
+		}
+		return nil
+	})
+	first, err := f.Claim(f.ctx, over("a2"))
+	f.faults(f.Journal, nil)
+	if err != nil {
+		f.want(err, journal.ErrNotClaimable)
+		f.equal(f.head(), second)
+		return
+	}
+	if second.Epoch == 0 || first.Epoch <= second.Epoch {
+		f.t.Fatalf("two owners: epochs %d and %d", second.Epoch, first.Epoch)
+	}
+	f.equal(f.head(), first)
 }
 
 // moments of an inbox write, between its items.
