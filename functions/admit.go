@@ -88,11 +88,8 @@ func (f *Admit) message(ctx context.Context, sqs events.SQSMessage) MessageResul
 	}
 	switch m.Type {
 	case "submit":
-		if m.Key == "" {
-			m.Key = sqs.MessageId // a redelivery of this message is the same submission
-		}
 		receipt, err := f.admitter.Submit(ctx, engine.SubmitRequest{
-			Tenant: tenant, Principal: principal, Agent: m.Agent, Conversation: m.Conversation, Key: m.Key, Input: m.Input,
+			Tenant: tenant, Principal: principal, Agent: m.Agent, Conversation: m.Conversation, Key: m.keyOr(sqs.MessageId), Input: m.Input,
 			ReplyTo: m.ReplyTo, Allowance: m.Allowance,
 		})
 		if err != nil {
@@ -106,8 +103,21 @@ func (f *Admit) message(ctx context.Context, sqs events.SQSMessage) MessageResul
 		}); err != nil {
 			result.Err = engine.AsError("abort", err)
 		}
-	default:
-		result.Err = &engine.Error{Kind: engine.KindUnsupported, Op: m.Type, Message: m.Type + " is not supported yet", Hint: "submit a new message to the conversation instead"}
+	case "steer":
+		if _, err := f.admitter.Steer(ctx, engine.SteerRequest{
+			Tenant: tenant, Principal: principal, Conversation: m.Conversation, Submission: m.Submission, Key: m.keyOr(sqs.MessageId), Text: m.Text,
+		}); err != nil {
+			result.Err = engine.AsError("steer", err)
+		}
+	case "followUp":
+		receipt, err := f.admitter.FollowUp(ctx, engine.FollowUpRequest{
+			Tenant: tenant, Principal: principal, Conversation: m.Conversation, Agent: m.Agent, Key: m.keyOr(sqs.MessageId), Input: m.Input, ReplyTo: m.ReplyTo,
+		})
+		if err != nil {
+			result.Err = engine.AsError("followUp", err)
+			return result
+		}
+		result.Receipt = &receipt
 	}
 	return result
 }

@@ -97,8 +97,8 @@ func (a *api) routes() map[string]func(http.ResponseWriter, *http.Request) error
 		"POST /v1/conversations/{conversation}/submissions":      a.submit,
 		"POST /v1/conversations/{conversation}/abort":            a.abort,
 		"POST /v1/conversations/{conversation}/resolve":          a.resolve,
-		"POST /v1/conversations/{conversation}/steer":            a.later("steer"),
-		"POST /v1/conversations/{conversation}/followUp":         a.later("followUp"),
+		"POST /v1/conversations/{conversation}/steer":            a.steer,
+		"POST /v1/conversations/{conversation}/followUp":         a.followUp,
 		"POST /v1/approvals/{approval}":                          a.decide,
 		"POST /v1/events":                                        a.event,
 		"GET /v1/conversations":                                  a.conversations,
@@ -248,12 +248,7 @@ func (a *api) submit(w http.ResponseWriter, r *http.Request) error {
 	if result.Err != nil {
 		return result.Err
 	}
-	out := wire.Submitted{V: wire.Version, Submission: result.Receipt.Submission, Conversation: result.Receipt.Conversation,
-		Receipt: wire.Accepted, At: record.Time(result.Receipt.At)}
-	if result.Receipt.Duplicate {
-		out.Receipt = wire.Duplicate
-	}
-	writeJSON(w, http.StatusAccepted, out)
+	writeJSON(w, http.StatusAccepted, submitted(*result.Receipt))
 	return nil
 }
 
@@ -362,11 +357,4 @@ func (a *api) resolve(w http.ResponseWriter, r *http.Request) error {
 	}
 	writeJSON(w, http.StatusAccepted, wire.Resolved{Conversation: conversation, Call: in.Call, Resolution: in.Resolution, By: principal})
 	return nil
-}
-
-// later answers the commands of a coming version.
-func (a *api) later(op string) func(http.ResponseWriter, *http.Request) error {
-	return func(http.ResponseWriter, *http.Request) error {
-		return refuse(engine.KindUnsupported, op, "submit a new message to the conversation instead", "%s is not supported yet", op)
-	}
 }

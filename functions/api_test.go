@@ -47,7 +47,9 @@ func newWorldOn(t *testing.T, mem *memjournal.Journal, wrap func(journal.Journal
 	pay := tool.New("pay", "Pays.", func(_ context.Context, in payment) (payment, error) { return in, nil }, tool.RequireApproval())
 	payer := agent.MustDefine[payment, string]("payer", agent.Config[payment]{Description: "Pays.", Instructions: agent.Text[payment]("Pay."), Tools: []*tool.Tool{pay}})
 	echo := agent.MustDefine[string, string]("echo", agent.Config[string]{Instructions: agent.Text[string]("Repeat.")})
-	registry, err := engine.NewRegistry(0, payer.Bind(demo.New()).Engine(), echo.Bind(demo.New()).Engine())
+	smash := tool.New("smash", "Breaks.", func(context.Context, payment) (payment, error) { panic("broken") })
+	breaker := agent.MustDefine[payment, string]("breaker", agent.Config[payment]{Instructions: agent.Text[payment]("Smash it."), Tools: []*tool.Tool{smash}})
+	registry, err := engine.NewRegistry(0, payer.Bind(demo.New()).Engine(), echo.Bind(demo.New()).Engine(), breaker.Bind(demo.New()).Engine())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +129,7 @@ func answer[T any](w *world, status int, method, path, body string, headers ...s
 func TestAPILife(t *testing.T) {
 	w := newWorld(t)
 	agents := answer[wire.Agents](w, 200, "GET", "/v1/agents", "")
-	if len(agents.Agents) != 2 || agents.Agents[0].Name != "payer" || !strings.Contains(string(agents.Agents[0].Input), `"examples"`) {
+	if len(agents.Agents) != 3 || agents.Agents[0].Name != "payer" || !strings.Contains(string(agents.Agents[0].Input), `"examples"`) {
 		t.Errorf("agents = %+v", agents)
 	}
 	const submit = `{"agent":"payer","key":"k1","input":{"cents":7}}`

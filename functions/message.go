@@ -35,12 +35,21 @@ type Message struct {
 	Reason       string                  `json:"reason,omitempty"`
 }
 
+// keyOr is the idempotency key: without one, a redelivery of the message is the
+// same wish.
+func (m Message) keyOr(messageID string) string {
+	if m.Key == "" {
+		return messageID
+	}
+	return m.Key
+}
+
 // fieldsOf names the fields each message type may have besides v, type and
 // conversation.
 var fieldsOf = map[string][]string{
 	"submit":   {"agent", "key", "input", "replyTo", "allowance"},
-	"steer":    {"submission", "text"},
-	"followUp": {"agent", "key", "input", "text"},
+	"steer":    {"submission", "key", "text"},
+	"followUp": {"agent", "key", "input", "replyTo"},
 	"abort":    {"submission", "reason"},
 }
 

@@ -131,7 +131,7 @@ func (a *app) root() *cobra.Command {
 	flags.StringVar(&a.server, "server", a.Getenv("LAYOVER_SERVER"), "the server's address; env LAYOVER_SERVER (default: that of the server that uses the data directory)")
 	flags.StringVar(&a.data, "data", a.fallback("LAYOVER_DATA", defaultData), "the data directory; env LAYOVER_DATA")
 	root.AddCommand(
-		a.devCommand(), a.submitCommand(), a.sendCommand(),
+		a.devCommand(), a.submitCommand(), a.followUpCommand(), a.steerCommand(), a.sendCommand(),
 		a.approvalsCommand(), a.decideCommand("approve"), a.decideCommand("deny"),
 		a.eventsCommand(), a.tailCommand(),
 		a.statusCommand(), a.recordsCommand(), a.verifyCommand(),

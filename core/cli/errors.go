@@ -98,7 +98,7 @@ func exitOf(p *client.Problem) exitCode {
 	case engine.KindInvalid, engine.KindTooLarge:
 		return exitUsage
 	case engine.KindNotFound, engine.KindConflict, engine.KindDecided, engine.KindExpired, engine.KindSettled,
-		engine.KindUnsupported, wire.KindForbidden, wire.KindUnauthorized:
+		engine.KindFull, engine.KindUnsupported, wire.KindForbidden, wire.KindUnauthorized:
 		return exitRefused
 	}
 	return exitBroken
@@ -115,6 +115,8 @@ func (a *app) nextStep(p *client.Problem) string {
 		return "`layover status CONVERSATION` shows how it ended"
 	case engine.KindNotFound:
 		return "check the name and --tenant"
+	case engine.KindFull:
+		return "try again later"
 	case engine.KindConflict, engine.KindExpired:
 		return "submit again with another key"
 	case engine.KindUnavailable:

@@ -104,3 +104,25 @@ func TestTail(t *testing.T) {
 		t.Errorf("an interrupt ends it with %d", code)
 	}
 }
+
+// Steering and a follow-up are words of the same run.
+func TestSteerAndFollowUp(t *testing.T) {
+	s := newShell(t)
+	s.ok("submit", "--agent", "payer", "--conversation", "c1", "--key", "k", "--input", `{"cents":7}`, "--wait=parked")
+	s.stdin = "be polite"
+	if out := s.ok("steer", "c1", "-"); !strings.Contains(out, "accepted") || !strings.Contains(out, "submission  s_") {
+		t.Errorf("steer:\n%s", out)
+	}
+	steered := s.line("steer", "c1", "hurry", "--key", "k1")
+	s.has(steered, "conversation", "submission", "key", "receipt", "by", "at")
+	if again := s.line("steer", "c1", "hurry", "--key", "k1"); again["receipt"] != "duplicate" {
+		t.Errorf("again: %v", again)
+	}
+	joined := s.line("follow-up", "c1", "--input", `{"cents":8}`)
+	s.has(joined, "v", "submission", "conversation", "receipt", "at")
+	s.ok("approve", s.line("approvals")["id"].(string))
+	s.ok("submit", "--agent", "payer", "--conversation", "c1", "--key", "k", "--input", `{"cents":7}`, "--wait=parked", "--timeout", "60s")
+	if out := s.ok("events", "c1"); !strings.Contains(out, "steered by ada@local: \"be polite\"") {
+		t.Errorf("events:\n%s", out)
+	}
+}

@@ -43,17 +43,39 @@ Exit codes: 0 accepted, or with --wait: completed (or parked, with --wait=parked
 		})
 	flags := cmd.Flags()
 	flags.StringVar(&f.agent, "agent", "", "the agent to run")
-	flags.StringVar(&f.input, "input", "", "its input as JSON, @FILE, or - for standard input")
 	flags.StringVar(&f.conversation, "conversation", "", "the conversation to go on with, or to open under this name (default: a new one)")
+	f.common(cmd)
+	flags.IntVar(&f.turns, "allow-turns", 0, "fewer model responses than the agent's own limit")
+	flags.IntVar(&f.toolCalls, "allow-tool-calls", 0, "fewer tool calls than the agent's own limit")
+	flags.DurationVar(&f.within, "allow-time", 0, "less time than the agent's own limit")
+	return cmd
+}
+
+// common are the flags of work, whichever way it comes.
+func (f *submitFlags) common(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.input, "input", "", "its input as JSON, @FILE, or - for standard input")
 	flags.StringVar(&f.key, "key", "", "idempotency key (default: a new one, so that each command is new work)")
 	flags.StringVar(&f.replyTo, "reply-to", "", "the name of the queue that hears how it ends")
 	flags.StringVar(&f.wait, "wait", "", "wait until the run is settled, or parked")
 	flags.Lookup("wait").NoOptDefVal = string(client.UntilSettled)
 	flags.DurationVar(&f.timeout, "timeout", 30*time.Second, "how long to wait")
-	flags.IntVar(&f.turns, "allow-turns", 0, "fewer model responses than the agent's own limit")
-	flags.IntVar(&f.toolCalls, "allow-tool-calls", 0, "fewer tool calls than the agent's own limit")
-	flags.DurationVar(&f.within, "allow-time", 0, "less time than the agent's own limit")
-	return cmd
+}
+
+// checkInput checks the common flags.
+func (f *submitFlags) checkInput(cmd *cobra.Command) error {
+	waits := cmd.Flags().Changed("wait")
+	switch {
+	case !cmd.Flags().Changed("input"):
+		return usage("--input is missing")
+	case waits && f.wait != string(client.UntilSettled) && f.wait != string(client.UntilParked):
+		return usage("--wait is settled or parked, not %q", f.wait)
+	case cmd.Flags().Changed("timeout") && !waits:
+		return usage("--timeout is for --wait")
+	case f.timeout <= 0:
+		return usage("--timeout must be positive")
+	}
+	return nil
 }
 
 func (f *submitFlags) check(cmd *cobra.Command, args []string) error {
@@ -65,16 +87,11 @@ func (f *submitFlags) check(cmd *cobra.Command, args []string) error {
 		return usage("unexpected argument %q", args[0])
 	case f.agent == "":
 		return usage("--agent is missing")
-	case !cmd.Flags().Changed("input"):
-		return usage("--input is missing")
 	case cmd.Flags().Changed("conversation") && f.conversation == "":
 		return usage("--conversation is empty")
-	case waits && f.wait != string(client.UntilSettled) && f.wait != string(client.UntilParked):
-		return usage("--wait is settled or parked, not %q", f.wait)
-	case cmd.Flags().Changed("timeout") && !waits:
-		return usage("--timeout is for --wait")
-	case f.timeout <= 0:
-		return usage("--timeout must be positive")
+	}
+	if err := f.checkInput(cmd); err != nil {
+		return err
 	}
 	for name, positive := range map[string]bool{"allow-turns": f.turns > 0, "allow-tool-calls": f.toolCalls > 0, "allow-time": f.within > 0} {
 		if cmd.Flags().Changed(name) && !positive {
@@ -107,18 +124,25 @@ func (a *app) submit(ctx context.Context, f submitFlags) error {
 	if err != nil {
 		return err
 	}
+	return a.accepted(ctx, c, receipt, client.Until(f.wait), f.timeout)
+}
+
+// accepted prints a receipt, and waits where that was asked for.
+func (a *app) accepted(ctx context.Context, c *client.Client, receipt wire.Submitted, until client.Until, timeout time.Duration) error {
 	if a.json {
-		err = a.printJSON(receipt)
+		if err := a.printJSON(receipt); err != nil {
+			return err
+		}
 	} else {
 		a.table([][]string{
 			{receipt.Receipt, show(receipt.Submission, 0)},
 			{"conversation", show(receipt.Conversation, 0)},
 		})
 	}
-	if err != nil || f.wait == "" {
-		return err
+	if until == "" {
+		return nil
 	}
-	return a.await(ctx, c, receipt, client.Until(f.wait), f.timeout)
+	return a.await(ctx, c, receipt, until, timeout)
 }
 
 func (a *app) await(ctx context.Context, c *client.Client, receipt wire.Submitted, until client.Until, timeout time.Duration) error {

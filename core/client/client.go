@@ -86,6 +86,16 @@ func (c *Client) Verify(ctx context.Context, conversation string) (wire.Verifica
 	return get[wire.Verification](ctx, c, conversationPath(conversation)+"/verify")
 }
 
+// Steer tells a run something before its next model request.
+func (c *Client) Steer(ctx context.Context, conversation string, s wire.Steer) (wire.Steering, error) {
+	return post[wire.Steering](ctx, c, conversationPath(conversation)+"/steer", s)
+}
+
+// FollowUp adds work that joins the active run where that would end.
+func (c *Client) FollowUp(ctx context.Context, conversation string, f wire.FollowUp) (wire.Submitted, error) {
+	return post[wire.Submitted](ctx, c, conversationPath(conversation)+"/followUp", f)
+}
+
 // Abort asks to end a submission.
 func (c *Client) Abort(ctx context.Context, conversation string, a wire.Abort) (wire.Aborting, error) {
 	return post[wire.Aborting](ctx, c, conversationPath(conversation)+"/abort", a)

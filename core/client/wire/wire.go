@@ -190,6 +190,32 @@ type Aborting struct {
 	By           string `json:"by"`
 }
 
+// Steer tells a run something before its next model request.
+type Steer struct {
+	Text       string `json:"text"`
+	Submission string `json:"submission,omitempty"` // empty means the active one, or the next to start
+	Key        string `json:"key,omitempty"`        // idempotency key; minted when empty
+}
+
+// Steering says that a steering command is durable.
+type Steering struct {
+	Conversation string    `json:"conversation"`
+	Submission   string    `json:"submission"`
+	Key          string    `json:"key"`
+	Receipt      string    `json:"receipt"` // accepted or duplicate
+	By           string    `json:"by"`
+	At           time.Time `json:"at"`
+}
+
+// FollowUp is work that joins the active run where that would end, or else
+// gets a run of its own. Its receipt is a Submitted.
+type FollowUp struct {
+	Input   json.RawMessage `json:"input"`
+	Agent   string          `json:"agent,omitempty"` // empty means that of the newest submission
+	Key     string          `json:"key,omitempty"`   // idempotency key; minted when empty
+	ReplyTo string          `json:"replyTo,omitempty"`
+}
+
 // Resolve says what became of a call whose outcome is unknown.
 type Resolve struct {
 	Call       string            `json:"call"`
