@@ -41,7 +41,7 @@ func Main[A Agent](agents ...A) {
 		stop()
 	}()
 	os.Exit(Run(ctx, Env{Args: os.Args[1:], Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv,
-		Agents: list, Program: programName(os.Args[0])}))
+		Columns: terminalColumns(os.Stdout), ErrColumns: terminalColumns(os.Stderr), Agents: list, Program: programName(os.Args[0])}))
 }
 
 // Env is everything a command line depends on.
@@ -51,6 +51,10 @@ type Env struct {
 	Stdout io.Writer
 	Stderr io.Writer
 	Getenv func(string) string
+	// Columns tells how wide the terminal is that Stdout is, 0 when it is none;
+	// ErrColumns the same of Stderr. Nil is no terminal: no colours there, no
+	// line that moves, and tables as wide as they are.
+	Columns, ErrColumns func() int
 	// Agents are what `dev` runs, and whose inputs the help shows.
 	Agents []Agent
 	// Program is how the reader of a message calls this program. Defaults to

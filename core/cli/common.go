@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"text/tabwriter"
 	"time"
 	"unicode"
 	"unicode/utf16"
@@ -111,15 +110,6 @@ func (a *app) printf(format string, args ...any) {
 // note says something beside the output.
 func (a *app) note(format string, args ...any) {
 	_, _ = fmt.Fprintf(a.Stderr, format, args...) // nobody reads
-}
-
-// table prints rows in columns.
-func (a *app) table(rows [][]string) {
-	w := tabwriter.NewWriter(a.Stdout, 0, 4, 2, ' ', 0)
-	for _, row := range rows {
-		fmt.Fprintln(w, strings.Join(row, "\t"))
-	}
-	_ = w.Flush()
 }
 
 // show is a value of somebody else in a table.

@@ -236,7 +236,7 @@ func (a *app) banner(url string) {
 		commands = append(commands, program+" records demo")
 	}
 	a.printf("layover is ready\n")
-	a.table([][]string{
+	a.facts([][]string{
 		{"  url", url},
 		{"  data", show(a.data, 0)},
 		{"  model", model},
@@ -265,7 +265,5 @@ func (a *app) showEvent(lane journal.Lane, e event.Event) {
 	if lane.Tenant != defaultTenant {
 		command += " --tenant " + event.Quote(lane.Tenant)
 	}
-	if line := event.Line(e, command); line != "" {
-		a.printf("%s\n", line)
-	}
+	a.eventLine(e, command)
 }

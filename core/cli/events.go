@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"iter"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -107,8 +108,26 @@ func (a *app) showEventLine(e client.Event) error {
 		return fail(exitBroken, "events", "upgrade this program", "an event does not decode: %v", err)
 	}
 	ev.At = ev.At.Local()
-	if line := event.Line(ev, a.again()); line != "" {
-		a.printf("%s\n", line)
-	}
+	a.eventLine(ev, a.again())
 	return nil
+}
+
+// eventLine prints an event for a person: its time dimmed, and the words that
+// matter most in the colour of what they mean.
+func (a *app) eventLine(e event.Event, command string) {
+	text := event.Line(e, command)
+	if text == "" {
+		return
+	}
+	at, rest, _ := strings.Cut(text, "  ")
+	style := plain
+	switch e.Data.(type) {
+	case event.RunCompleted:
+		style = green
+	case event.RunFailed, event.RunInterrupted, event.ToolCallFailed:
+		style = red
+	case event.ApprovalRequested, event.RunSuspended:
+		style = yellow
+	}
+	a.printf("%s  %s\n", a.paint(dim, at), a.paint(style, rest))
 }

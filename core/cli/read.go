@@ -62,7 +62,7 @@ func (a *app) status(cmd *cobra.Command, args []string, submission string) error
 func (a *app) printStatus(s shownStatus) {
 	rows := [][]string{
 		{"conversation", show(s.Conversation, 0)},
-		{"state", fmt.Sprintf("%s, epoch %d", show(s.State, 0), s.Epoch)},
+		{"state", fmt.Sprintf("%s, epoch %d", a.state(s.State), s.Epoch)},
 	}
 	if r := s.Active; r != nil {
 		rows = append(rows, []string{"active", fmt.Sprintf("%s  %s, after %s in %s, deadline %s", show(r.Submission, 0), show(r.Agent, 64),
@@ -73,9 +73,9 @@ func (a *app) printStatus(s shownStatus) {
 	}
 	rows = append(rows, []string{"queued", strconv.Itoa(s.Queued)})
 	if s.Latest != nil {
-		rows = append(rows, []string{"latest", show(s.Latest.Submission, 0) + "  " + show(s.Latest.Status, 0)})
+		rows = append(rows, []string{"latest", show(s.Latest.Submission, 0) + "  " + a.state(s.Latest.Status)})
 	}
-	a.table(rows)
+	a.facts(rows)
 	if s.Active != nil && s.Active.Parked != nil {
 		a.parked(s.Conversation, *s.Active.Parked)
 	}
@@ -245,7 +245,7 @@ func (a *app) printAgent(i int, agent wire.Agent) {
 	if len(tools) > 0 {
 		rows = append(rows, []string{"  tools", strings.Join(tools, ", ")})
 	}
-	a.table(rows)
+	a.facts(rows)
 }
 
 // shownVersion is what `version` prints.

@@ -35,7 +35,7 @@ the events; a run that ends first does not take it in.`,
 			if a.json {
 				return a.printJSON(out)
 			}
-			a.table([][]string{{out.Receipt, show(out.Key, 0)}, {"submission", show(out.Submission, 0)}})
+			a.facts([][]string{{out.Receipt, show(out.Key, 0)}, {"submission", show(out.Submission, 0)}})
 			return nil
 		})
 	cmd.Flags().StringVar(&in.Submission, "submission", "", "the submission to steer (default: the active one, or the next)")

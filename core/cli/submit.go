@@ -134,7 +134,7 @@ func (a *app) accepted(ctx context.Context, c *client.Client, receipt wire.Submi
 			return err
 		}
 	} else {
-		a.table([][]string{
+		a.facts([][]string{
 			{receipt.Receipt, show(receipt.Submission, 0)},
 			{"conversation", show(receipt.Conversation, 0)},
 		})
@@ -146,7 +146,9 @@ func (a *app) accepted(ctx context.Context, c *client.Client, receipt wire.Submi
 }
 
 func (a *app) await(ctx context.Context, c *client.Client, receipt wire.Submitted, until client.Until, timeout time.Duration) error {
+	stop := a.watchRun(ctx, c, receipt.Conversation, receipt.Submission)
 	p, err := c.Await(ctx, receipt.Conversation, receipt.Submission, until, timeout)
+	stop()
 	goesOn := "the submission goes on; `" + a.Program + " status " + event.Quote(receipt.Conversation) + "` shows it"
 	var gone *client.Unreachable
 	switch {
@@ -175,7 +177,7 @@ func (a *app) await(ctx context.Context, c *client.Client, receipt wire.Submitte
 
 // progress tells a person where a submission stands.
 func (a *app) progress(p wire.Progress) {
-	a.printf("%s after %s in %s\n", show(p.Status, 0), plural(p.Turns, "turn"), plural(p.Attempts, "attempt"))
+	a.printf("%s after %s in %s\n", a.state(p.Status), plural(p.Turns, "turn"), plural(p.Attempts, "attempt"))
 	if p.Exhausted != "" {
 		a.printf("the run was out of %s\n", show(p.Exhausted, 64))
 	}
