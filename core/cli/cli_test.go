@@ -54,9 +54,9 @@ type shell struct {
 }
 
 // newShell opens a server in a directory of its own.
-func newShell(t *testing.T) *shell {
+func newShell(t *testing.T, more ...engine.Definition) *shell {
 	t.Helper()
-	rt, err := embedded.Open(t.TempDir(), embedded.Config{Definitions: definitions(), Model: demo.New(), Log: slog.New(slog.DiscardHandler)})
+	rt, err := embedded.Open(t.TempDir(), embedded.Config{Definitions: append(definitions(), more...), Model: demo.New(), Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -120,6 +120,9 @@ func (a *app) records(cmd *cobra.Command, c *client.Client, conversation string)
 			return err
 		}
 		if a.json {
+			if a.Columns != nil && a.Columns() > 0 { // a terminal, not somebody who checks digests
+				line = spelled(line)
+			}
 			a.printf("%s\n", line)
 			continue
 		}
