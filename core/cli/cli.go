@@ -140,7 +140,7 @@ func (a *app) root() *cobra.Command {
 		a.eventsCommand(), a.tailCommand(),
 		a.statusCommand(), a.recordsCommand(), a.verifyCommand(),
 		a.abortCommand(), a.resolveCommand(),
-		a.agentsCommand(), a.versionCommand(),
+		a.agentsCommand(), a.newCommand(), a.versionCommand(),
 	)
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.InitDefaultHelpFlag() // else --help swallows the flag behind it
