@@ -118,7 +118,7 @@ Start a server with all agents of this program, then give it work:
 
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
-		Use:           "layover",
+		Use:           commandName(a.Program),
 		Short:         "Runs AI agents that can stop at any moment and go on later",
 		Long:          fill(about, a.Program, a.exampleSubmit("")),
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: a.Program},
@@ -132,7 +132,7 @@ func (a *app) root() *cobra.Command {
 	flags.BoolVar(&a.json, "json", false, "print JSON, one value for each line")
 	flags.StringVar(&a.tenant, "tenant", a.fallback("LAYOVER_TENANT", defaultTenant), "whose conversations; env LAYOVER_TENANT")
 	flags.StringVar(&a.as, "as", a.principal(), "who asks")
-	flags.StringVar(&a.server, "server", a.Getenv("LAYOVER_SERVER"), "the server's address; env LAYOVER_SERVER (default: that of the server that uses the data directory)")
+	flags.StringVar(&a.server, "server", a.Getenv("LAYOVER_SERVER"), "the server; env LAYOVER_SERVER (else that of the data directory)")
 	flags.StringVar(&a.data, "data", a.fallback("LAYOVER_DATA", defaultData), "the data directory; env LAYOVER_DATA")
 	root.AddCommand(
 		a.devCommand(), a.submitCommand(), a.followUpCommand(), a.steerCommand(), a.sendCommand(),
@@ -140,9 +140,10 @@ func (a *app) root() *cobra.Command {
 		a.eventsCommand(), a.tailCommand(),
 		a.statusCommand(), a.recordsCommand(), a.verifyCommand(),
 		a.abortCommand(), a.resolveCommand(),
-		a.agentsCommand(), a.newCommand(), a.versionCommand(),
+		a.agentsCommand(), a.newCommand(), a.completionCommand(), a.versionCommand(),
 	)
-	root.CompletionOptions.HiddenDefaultCmd = true
+	root.CompletionOptions.DisableDefaultCmd = true
+	a.completions(root)
 	root.InitDefaultHelpFlag() // else --help swallows the flag behind it
 	return root
 }

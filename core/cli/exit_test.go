@@ -70,6 +70,8 @@ func TestExitCodes(t *testing.T) {
 		{"events parked --live", 2, "--follow"},
 		{"events parked --after x", 2, "not the id"},
 		{"tail extra", 2, "unknown command"},
+		{"completion", 2, "arg"},
+		{"completion tcsh", 2, "tcsh"},
 		{"new", 2, "arg"},
 		{"new Upper", 2, "lower-case"},
 		{"new -x", 2, "unknown shorthand"},
