@@ -78,7 +78,7 @@ func (a *app) decideCommand(decision string) *cobra.Command {
 			return nil
 		})
 	cmd.Flags().StringVar(&in.Reason, "reason", "", "why; it is recorded, and the model sees why a call was denied")
-	cmd.Flags().StringVar(&in.ArgsDigest, "args-digest", "", "decide only if the call has these arguments (argsDigest of `approvals --json`)")
+	cmd.Flags().StringVar(&in.ArgsDigest, "args-digest", "", "decide only if the call has these arguments: argsDigest of approvals --json")
 	return cmd
 }
 

@@ -237,7 +237,7 @@ func (a *app) banner(url string) {
 	}
 	a.printf("layover is ready\n")
 	a.facts([][]string{
-		{"  url", url},
+		{"  url", url + "  in a browser it is the console"},
 		{"  data", show(a.data, 0)},
 		{"  model", model},
 		{"  agents", strings.Join(names, ", ")},

@@ -197,3 +197,40 @@ func (c *cancelAfterLine) Write(b []byte) (int, error) {
 	c.cancel()
 	return len(b), nil
 }
+
+// Every flag of every command is wrong in every way its type allows: exit code
+// 2, one line that names it, and nothing happens.
+func TestEveryFlagWrong(t *testing.T) {
+	s := newShell(t)
+	tried := 0
+	for _, command := range commandNames(s) {
+		wrong := []string{"--no-such-flag", "-Z"}
+		for line := range strings.Lines(s.ok(command, "--help")) {
+			_, rest, ok := strings.Cut(line, "--")
+			if !ok || !strings.HasPrefix(line, "      --") && !strings.HasPrefix(line, "  -") {
+				continue
+			}
+			fields := strings.Fields(rest)
+			name := "--" + fields[0]
+			switch kind, optional, _ := strings.Cut(fields[1], "["); {
+			case kind == "int", kind == "duration":
+				wrong = append(wrong, name+"=x", name+"=", name+"=1e99", name)
+			case kind == "string" && optional == "":
+				wrong = append(wrong, name)
+			case kind == "string": // it may stand alone
+			default:
+				wrong = append(wrong, name+"=maybe")
+			}
+		}
+		for _, flag := range wrong {
+			tried++
+			r := s.run(command, flag)
+			if r.code != 2 || r.out != "" || !strings.Contains(r.errout, strings.TrimLeft(strings.Split(flag, "=")[0], "-")) {
+				t.Errorf("%s %s: exit %d: %s%s", command, flag, r.code, r.out, r.errout)
+			}
+		}
+	}
+	if tried < 150 {
+		t.Errorf("only %d flags were tried", tried)
+	}
+}

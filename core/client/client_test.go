@@ -75,6 +75,23 @@ func TestRoutes(t *testing.T) {
 				a, err := c.Abort(ctx, "c1", wire.Abort{Reason: "r"})
 				return a.Submission == "s1", err
 			}},
+		{`{"key":"k","receipt":"accepted"}`, `POST /v1/conversations/c1/steer {"text":"hurry","key":"k"}`,
+			func() (any, error) {
+				r, err := c.Steer(ctx, "c1", wire.Steer{Text: "hurry", Key: "k"})
+				return r.Key == "k" && r.Receipt == wire.Accepted, err
+			}},
+		{`{"submission":"s2"}`, `POST /v1/conversations/c1/followUp {"input":"more","agent":"echo"}`,
+			func() (any, error) {
+				r, err := c.FollowUp(ctx, "c1", wire.FollowUp{Input: json.RawMessage(`"more"`), Agent: "echo"})
+				return r.Submission == "s2", err
+			}},
+		{`{"conversations":[{"conversation":"c1"}],"next":"7"}`, `GET /v1/conversations?cursor=9&limit=2 `,
+			func() (any, error) {
+				p, err := c.Conversations(ctx, "9", 2)
+				return len(p.Conversations) == 1 && p.Next == "7", err
+			}},
+		{`{"conversations":[{"conversation":"c1"}]}`, `GET /v1/conversations?active=true `,
+			func() (any, error) { l, err := c.Active(ctx); return len(l) == 1, err }},
 		{`{"call":"k1"}`, `POST /v1/conversations/c1/resolve {"call":"k1","resolution":"happened","result":1}`,
 			func() (any, error) {
 				r, err := c.Resolve(ctx, "c1", wire.Resolve{Call: "k1", Resolution: record.Happened, Result: json.RawMessage("1")})

@@ -37,6 +37,13 @@
   const retry = () => { clearTimeout(again); again = setTimeout(connect, pause); pause = Math.min(pause * 2, 10000); };
   addEventListener("offline", () => { if (source) source.close(); say("lost", "reconnecting…"); });
   addEventListener("online", connect);
+  // A browser opens few connections to one server: a tab nobody looks at gives
+  // its own back.
+  document.addEventListener("visibilitychange", () => {
+    clearTimeout(again);
+    if (!document.hidden) connect();
+    else again = setTimeout(() => { if (source) source.close(); say("", ""); }, 5000);
+  });
   addEventListener("pageshow", (shown) => { if (shown.persisted) connect(); });
 
   // The page. Refreshes follow each other with a pause, and wait for a person
@@ -52,7 +59,7 @@
     address.searchParams.set("part", "main");
     fetch(address, { headers: { Accept: "text/html" } })
       .then((answer) => (answer.ok && !answer.redirected ? answer.text() : Promise.reject(answer.status)))
-      .then(show, () => { wanted = true; })
+      .then(show, () => {}) // the next event, or the next connection, asks again
       .finally(() => setTimeout(() => { busy = false; if (wanted) refresh(); }, 300));
   };
   const show = (html) => {
