@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -43,9 +44,14 @@ func newBrowser(t *testing.T, width, height int, dark bool) *browser {
 	if err != nil {
 		t.Fatal(err)
 	}
+	profile, err := os.MkdirTemp("", "layover-chromium-")
+	if err != nil {
+		t.Fatal(err)
+	}
 	cmd := exec.Command(path, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars",
 		"--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
-		"--user-data-dir="+t.TempDir(), "--remote-debugging-pipe", "about:blank")
+		"--user-data-dir="+profile, "--remote-debugging-pipe", "about:blank")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // its processes end together
 	cmd.ExtraFiles = []*os.File{theirIn, theirOut} // 3 and 4
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -53,13 +59,15 @@ func newBrowser(t *testing.T, width, height int, dark bool) *browser {
 	theirIn.Close()
 	theirOut.Close()
 	b := &browser{t: t, in: in, out: bufio.NewReader(out)}
-	dead := time.AfterFunc(2*time.Minute, func() { _ = cmd.Process.Kill() }) // or a lost answer would hang the test
+	kill := func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	dead := time.AfterFunc(2*time.Minute, kill) // or a lost answer would hang the test
 	t.Cleanup(func() {
 		dead.Stop()
-		_ = cmd.Process.Kill()
+		kill()
 		_ = cmd.Wait()
 		in.Close()
 		out.Close()
+		_ = os.RemoveAll(profile) // a dying process may still write there
 	})
 	var target struct{ TargetID string }
 	b.call("Target.createTarget", map[string]any{"url": "about:blank"}, &target)
