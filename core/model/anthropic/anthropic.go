@@ -171,7 +171,7 @@ func New(c Config) (*Model, error) {
 	m.messages = sdk.NewMessageService(
 		option.WithBaseURL(c.BaseURL), option.WithAPIKey(c.APIKey), option.WithHTTPClient(c.HTTPClient),
 		option.WithMaxRetries(0), option.WithoutOpenTelemetry(), option.WithHeader("Accept", "text/event-stream"),
-		option.WithMiddleware(boundErrors))
+		option.WithMiddleware(guard))
 	return m, nil
 }
 
@@ -186,10 +186,16 @@ func client() *http.Client {
 // maxErrorBody is how much of an error response is read, in bytes.
 const maxErrorBody = 64 << 10
 
-// boundErrors keeps the SDK from reading an endless error response.
-func boundErrors(req *http.Request, next option.MiddlewareNext) (*http.Response, error) {
+// guard keeps the SDK from reading an endless error response, and from leaving
+// one open whose request was given up.
+func guard(req *http.Request, next option.MiddlewareNext) (*http.Response, error) {
 	resp, err := next(req)
-	if err == nil && resp.StatusCode >= 400 {
+	switch {
+	case err != nil:
+	case req.Context().Err() != nil:
+		_ = resp.Body.Close()
+		return nil, req.Context().Err()
+	case resp.StatusCode >= 400:
 		resp.Body = struct {
 			io.Reader
 			io.Closer
