@@ -52,7 +52,7 @@ func newBrowser(t *testing.T, width, height int, dark bool) *browser {
 		"--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
 		"--user-data-dir="+profile, "--remote-debugging-pipe", "about:blank")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // its processes end together
-	cmd.ExtraFiles = []*os.File{theirIn, theirOut} // 3 and 4
+	cmd.ExtraFiles = []*os.File{theirIn, theirOut}        // 3 and 4
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -120,7 +120,6 @@ func (p *permits) count(w want, n int) {
 	}
 }
 
-
 // held are the places an attempt holds, by call.
 type held struct {
 	mu     sync.Mutex
