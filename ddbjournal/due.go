@@ -3,7 +3,6 @@ package ddbjournal
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -58,7 +57,10 @@ func (j *Journal) due(ctx context.Context, until time.Time, limit int) ([]journa
 			}
 			h, err := headOf(it, lane)
 			if err != nil {
-				return nil, fmt.Errorf("%s/%s: %w", lane.Tenant, lane.Conversation, err)
+				// One lane must not keep the others from being swept: whoever acts
+				// on it reads the head and is told.
+				heads = append(heads, journal.Head{Lane: lane})
+				continue
 			}
 			if h.State != journal.Idle && !h.Due.After(until) {
 				heads = append(heads, h.Head)

@@ -18,9 +18,11 @@ import (
 	"errors"
 	"fmt"
 	mathrand "math/rand/v2"
+	"net/http"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
 	"github.com/layover-run/layover/core/journal"
@@ -69,9 +71,15 @@ func New(api API, cfg Config) (*Journal, error) {
 	return &Journal{api: api, cfg: cfg}, nil
 }
 
+// answerTime is how long one try waits for the store's answer. An environment
+// that was frozen between two invocations wakes with connections that are dead
+// and do not know it: waiting for them would use up the invocation.
+const answerTime = 5 * time.Second
+
 // ClientOptions sets a client up for this package: the standard retryer, three
-// tries, at most a second between them, so that a throttled call is answered
-// well inside an invocation. Use it as
+// tries, at most a second between them, and five seconds for each answer, so
+// that a throttled call or a dead connection is over well inside an
+// invocation. An HTTP client of the caller's own is left as it is. Use it as
 // dynamodb.NewFromConfig(cfg, ddbjournal.ClientOptions).
 func ClientOptions(o *dynamodb.Options) {
 	o.Retryer = retry.NewStandard(func(o *retry.StandardOptions) {
@@ -79,6 +87,13 @@ func ClientOptions(o *dynamodb.Options) {
 		o.MaxBackoff = time.Second
 	})
 	o.RetryMaxAttempts = 3
+	ours, is := o.HTTPClient.(*awshttp.BuildableClient)
+	if o.HTTPClient == nil {
+		ours, is = awshttp.NewBuildableClient(), true
+	}
+	if is {
+		o.HTTPClient = ours.WithTransportOptions(func(t *http.Transport) { t.ResponseHeaderTimeout = answerTime })
+	}
 }
 
 // nonce tells one call's writes apart from every other's.

@@ -289,7 +289,9 @@ type Journal interface {
 	// Due lists lanes whose due time has passed at until, oldest first, at most
 	// limit of them. Every lane that is not idle has a due time. The answer is a
 	// hint: a lane may be missing for a while, and what is listed may have moved
-	// on. Read the head before acting on it; two sweeps at once are harmless.
+	// on. Read the head before acting on it; two sweeps at once are harmless. A
+	// lane whose head cannot be read is listed with its name alone and keeps none
+	// of the others back: reading it says what is wrong.
 	Due(ctx context.Context, until time.Time, limit int) ([]Head, error)
 
 	// Watch returns the head once its epoch, state, version or settled differ

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -100,6 +101,14 @@ func (f *fixture) refused(d Damage) {
 	}
 	if d := cmp.Diff(strings.Split(before, "\n"), strings.Split(f.dump(f.t, damaged), "\n")); d != "" {
 		f.t.Errorf("something was written (-before +after)\n%s", d)
+	}
+	if d.What == StoredHead {
+		// The others are swept all the same.
+		heads, err := f.Due(f.ctx, t0.AddDate(1, 0, 0), 10)
+		f.check(err)
+		if !slices.ContainsFunc(heads, func(h journal.Head) bool { return h.Lane.Tenant == "globex" && h.State == journal.Running }) {
+			f.t.Errorf("due beside a %s head: %+v", d.How, heads)
+		}
 	}
 	if d.What != StoredPayload {
 		return

@@ -117,17 +117,20 @@ func loadHead(get *stmt, key journal.Lane) (h journal.Head, id int64, err error)
 	return h, id, errors.Join(err, bad)
 }
 
-// loadHeads reads headColumns, tenant, conversation.
+// loadHeads reads headColumns, tenant, conversation. Of a head that does not
+// decode it has the lane alone: whoever acts on it reads it and is told.
 func loadHeads(s *stmt) ([]journal.Head, error) {
 	var heads []journal.Head
-	var bad error
 	err := s.each(func(r row) bool {
-		var h journal.Head
-		h, bad = headOf(r, journal.Lane{Tenant: r.text(9), Conversation: r.text(10)})
+		lane := journal.Lane{Tenant: r.text(9), Conversation: r.text(10)}
+		h, err := headOf(r, lane)
+		if err != nil {
+			h = journal.Head{Lane: lane}
+		}
 		heads = append(heads, h)
-		return bad == nil
+		return true
 	})
-	return heads, errors.Join(err, bad)
+	return heads, err
 }
 
 func entryOf(r row) journal.Entry {
