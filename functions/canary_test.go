@@ -117,7 +117,7 @@ func (n *nowhere) exported() string {
 	for _, s := range n.spans.GetSpans() {
 		fmt.Fprintf(&out, "%s %s %v %v\n", s.Name, s.Status.Description, s.Events, s.Resource)
 		for _, a := range s.Attributes {
-			fmt.Fprintf(&out, "%s: %s=%s\n", s.Name, a.Key, a.Value.Emit())
+			fmt.Fprintf(&out, "%s: %s=%s\n", s.Name, a.Key, a.Value.String())
 		}
 	}
 	return out.String()

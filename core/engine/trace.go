@@ -90,10 +90,7 @@ func (s *spans) begin(a *attempt) {
 	attributes := append([]attribute.KeyValue{keyOperation.String("invoke_agent"), keyEpoch.Int64(int64(a.head.Epoch))}, s.common...)
 	if d := a.registry.definition(run.Agent); d != nil {
 		provider, _ := identity(d.Model)
-		attributes = append(attributes, keyProvider.String(provider))
-		if d.Facts.Version != "" {
-			attributes = append(attributes, keyAgentVersion.String(d.Facts.Version))
-		}
+		attributes = append(attributes, keyProvider.String(provider), keyAgentVersion.String(d.Facts.Version))
 	}
 	options := []trace.SpanStartOption{trace.WithTimestamp(s.began), trace.WithAttributes(attributes...)}
 	if link := trace.LinkFromContext(s.caller); link.SpanContext.IsValid() {
@@ -104,7 +101,6 @@ func (s *spans) begin(a *attempt) {
 
 // end says how the attempt ended.
 func (s *spans) end(a *attempt, ended Ended, err error) {
-	s.begin(a)
 	if s.own == nil {
 		return
 	}
@@ -185,10 +181,8 @@ func outcome(span trace.Span, p posted) {
 		switch {
 		case f.NotStarted:
 			span.SetAttributes(keyNotEntered.Bool(true))
-		case f.Tag != "":
-			failedWith(span, f.Tag)
 		case f.Outcome != record.Succeeded:
-			failedWith(span, string(f.Outcome))
+			failedWith(span, f.Tag)
 		}
 	case core.Reconciled:
 		span.SetAttributes(keyResolution.String(string(f.Resolution)))

@@ -43,14 +43,32 @@ func newTraced() *traced {
 // trace gives the rig's next attempts a tracer, over any journal.
 func (r *rig) trace(tr *traced, j journal.Journal, timeout time.Duration) *engine.Attempter {
 	r.t.Helper()
-	n := 0
-	a, err := engine.NewAttempter(engine.Config{Journal: j, Queue: memqueue.New(), Boot: r.journal.Boot(), AttemptTimeout: timeout,
-		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Tracing: tr.provider,
-		NewID: func() string { n++; return fmt.Sprintf("%s-id%d", r.journal.Boot(), n) }}, r.registry(r.model))
+	return r.traced(tr, engine.Config{Journal: j, AttemptTimeout: timeout}, r.model)
+}
+
+// traceWith is trace with a model of the test's own.
+func (r *rig) traceWith(tr *traced, j journal.Journal, m model.Model) *engine.Attempter {
+	r.t.Helper()
+	return r.traced(tr, engine.Config{Journal: j}, m)
+}
+
+func (r *rig) traced(tr *traced, cfg engine.Config, m model.Model) *engine.Attempter {
+	r.t.Helper()
+	cfg.Queue, cfg.Boot, cfg.Log, cfg.Tracing = memqueue.New(), r.journal.Boot(), slog.New(slog.NewTextHandler(io.Discard, nil)), tr.provider
+	a, err := engine.NewAttempter(cfg, r.registry(m))
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	return a
+}
+
+// settled settles by hand and tells how the run ended.
+func (r *rig) settled(id string) engine.Progress {
+	r.t.Helper()
+	if _, err := r.settler.Settle(bg, r.lane); err != nil {
+		r.t.Fatal(err)
+	}
+	return r.progress(id)
 }
 
 // tree renders the exported spans: each under its parent, with its attributes
@@ -85,7 +103,7 @@ func (tr *traced) tree(t *testing.T, run string) string {
 				case "layover.run.id", "gen_ai.conversation.id", "gen_ai.agent.name", "layover.attempt.id":
 					continue // held by common
 				}
-				fmt.Fprintf(&out, "%s    %s=%s\n", indent, a.Key, a.Value.Emit())
+				fmt.Fprintf(&out, "%s    %s=%s\n", indent, a.Key, a.Value.String())
 			}
 			under(s.SpanContext.SpanID(), indent+"  ")
 		}
@@ -107,7 +125,7 @@ func (tr *traced) named(prefix string) (out []tracetest.SpanStub) {
 func attr(s tracetest.SpanStub, key string) string {
 	for _, a := range s.Attributes {
 		if string(a.Key) == key {
-			return a.Value.Emit()
+			return a.Value.String()
 		}
 	}
 	return ""
@@ -233,7 +251,16 @@ func TestSpansOfOthers(t *testing.T) {
 			defer span.End()
 			return "seen", nil
 		}, tool.Readonly())
-		r := newRig(t, define(t, agent.Policy{}, look), modeltest.Calls(call("look", 0)), modeltest.Text("ok"))
+		reader, err := agent.Define[input, string]("a", agent.Config[input]{Tools: []*tool.Tool{look},
+			Instructions: func(ctx context.Context, _ input) (string, error) {
+				_, span := mine.Start(ctx, "instructions")
+				defer span.End()
+				return "Look.", nil
+			}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := newRig(t, reader, modeltest.Calls(call("look", 0)), modeltest.Text("ok"))
 		attempt := r.trace(tr, r.journal, 0)
 		mustEnd(t, attempt, r.lane, engine.NotClaimed)
 		r.submit(kim)
@@ -249,6 +276,9 @@ func TestSpansOfOthers(t *testing.T) {
 		if queries[0].Parent.SpanID() != tools[0].SpanContext.SpanID() {
 			t.Error("the handler's own span is not under the tool's")
 		}
+		if own := tr.named("instructions"); len(own) != 1 || own[0].Parent.SpanID() != attempts[0].SpanContext.SpanID() {
+			t.Error("the span of the instructions is not under the attempt's")
+		}
 		if len(attempts[0].Links) != 1 || attempts[0].Links[0].SpanContext.SpanID() != invocation.SpanContext().SpanID() {
 			t.Errorf("the attempt is linked to %v, want its invocation", attempts[0].Links)
 		}
@@ -256,7 +286,7 @@ func TestSpansOfOthers(t *testing.T) {
 }
 
 // Runs have different traces, and one run has the same everywhere.
-func TestRunTrace(t *testing.T) {
+func TestSpansOneTrace(t *testing.T) {
 	a, b := engine.RunTrace("run-a"), engine.RunTrace("run-b")
 	if !a.IsValid() || !a.IsRemote() || !a.IsSampled() || a.TraceID() == b.TraceID() || a.SpanID() == b.SpanID() {
 		t.Errorf("%v, %v", a, b)
