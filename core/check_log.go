@@ -15,6 +15,7 @@ type seenRun struct {
 	calls               int // prepared at least once
 	maxTurns, maxCalls  int
 	overTurns, overWork uint64 // slots that went past a limit
+	usage               record.Usage
 }
 
 // seenCall is what the records say about one call of the last response.
@@ -160,6 +161,9 @@ func (c *Checker) settled(env Envelope, r record.RunSettled) {
 	if r.Attempts != run.attempts || r.Turns != run.turns {
 		c.report(RuleCounters, env.Slot, "run %s ends after %d attempts and %d turns; its log has %d and %d", r.Run, r.Attempts, r.Turns, run.attempts, run.turns)
 	}
+	if below(r.Usage.InputTokens, run.usage.InputTokens) || below(r.Usage.OutputTokens, run.usage.OutputTokens) {
+		c.report(RuleCounters, env.Slot, "run %s ends with less usage than its responses had", r.Run)
+	}
 	if !slices.Equal(r.Queued, c.waiting) {
 		c.report(RuleTerminal, env.Slot, "the terminal record of %s names %v as waiting; the log has %v", r.Run, r.Queued, c.waiting)
 	}
@@ -172,6 +176,12 @@ func (c *Checker) settled(env Envelope, r record.RunSettled) {
 	for _, o := range outcomes[1:] {
 		c.hosted = append(c.hosted, terminal{env.Slot, o})
 	}
+}
+
+// below compares two counts, absent ones being nothing. What was paid for and
+// never recorded may come on top.
+func below(total, part *int64) bool {
+	return part != nil && (total == nil || *total < *part)
 }
 
 // counters holds what a run was counted with against its limits, and against
@@ -199,6 +209,7 @@ func (c *Checker) response(env Envelope, r record.ResponseRecorded) {
 	if run.turns++; run.turns > run.maxTurns+1 && run.overTurns == 0 {
 		run.overTurns = env.Slot
 	}
+	run.usage = run.usage.Add(r.Usage)
 	c.calls = map[string]*seenCall{}
 	for _, d := range r.Calls {
 		c.calls[d.ID] = &seenCall{class: d.Class}

@@ -240,19 +240,21 @@ func TestCheckConversation(t *testing.T) {
 				e.batches[i].At = checkStart.Add(14 * time.Minute)
 			}
 		}, core.RuleEarly, 7},
-		"an entry twice":               {func(e *evidence) { e.entry(2) }, core.RuleInbox, 6},
-		"an entry left out":            {func(e *evidence) { e.entry(4) }, core.RuleInbox, 6},
-		"an entry nobody wrote":        {func(e *evidence) { e.ledger.Inbox = e.ledger.Inbox[:2] }, core.RuleInbox, 6},
-		"a hole in the inbox":          {func(e *evidence) { e.ledger.Inbox[2].Slot = 4 }, core.RuleInbox, 0},
-		"an entry taken for another":   {func(e *evidence) { e.ledger.Inbox[2].Kind = "abort" }, core.RuleInbox, 6},
-		"another submission's entry":   {func(e *evidence) { e.ledger.Inbox[0].Ref = "r9" }, core.RuleInbox, 1},
-		"accepted work is passed over": {func(e *evidence) { e.passOver() }, core.RuleInbox, 1},
-		"an entry of a later build":    {func(e *evidence) { e.laterBuild() }, "", 0},
-		"too many attempts":            {func(e *evidence) { e.endsWith(9, completes("r1", 4, 2, "r2")) }, core.RuleCounters, 9},
-		"too few turns":                {func(e *evidence) { e.endsWith(9, completes("r1", 3, 1, "r2")) }, core.RuleCounters, 9},
-		"more calls than the limit":    {func(e *evidence) { e.limits(2, 0) }, core.RuleCounters, 2},
-		"more turns than the limit":    {func(e *evidence) { e.limits(0, 3) }, core.RuleCounters, 9},
-		"the grace turn":               {func(e *evidence) { e.limits(1, 3) }, "", 0},
+		"an entry twice":                         {func(e *evidence) { e.entry(2) }, core.RuleInbox, 6},
+		"an entry left out":                      {func(e *evidence) { e.entry(4) }, core.RuleInbox, 6},
+		"an entry nobody wrote":                  {func(e *evidence) { e.ledger.Inbox = e.ledger.Inbox[:2] }, core.RuleInbox, 6},
+		"a hole in the inbox":                    {func(e *evidence) { e.ledger.Inbox[2].Slot = 4 }, core.RuleInbox, 0},
+		"an entry taken for another":             {func(e *evidence) { e.ledger.Inbox[2].Kind = "abort" }, core.RuleInbox, 6},
+		"another submission's entry":             {func(e *evidence) { e.ledger.Inbox[0].Ref = "r9" }, core.RuleInbox, 1},
+		"accepted work is passed over":           {func(e *evidence) { e.passOver() }, core.RuleInbox, 1},
+		"an entry of a later build":              {func(e *evidence) { e.laterBuild() }, "", 0},
+		"too many attempts":                      {func(e *evidence) { e.endsWith(9, completes("r1", 4, 2, "r2")) }, core.RuleCounters, 9},
+		"too few turns":                          {func(e *evidence) { e.endsWith(9, completes("r1", 3, 1, "r2")) }, core.RuleCounters, 9},
+		"less usage than the responses had":      {func(e *evidence) { e.usage(10, 10, 9) }, core.RuleCounters, 11},
+		"more usage, of what was never recorded": {func(e *evidence) { e.usage(10, 11, 10) }, "", 0},
+		"more calls than the limit":              {func(e *evidence) { e.limits(2, 0) }, core.RuleCounters, 2},
+		"more turns than the limit":              {func(e *evidence) { e.limits(0, 3) }, core.RuleCounters, 9},
+		"the grace turn":                         {func(e *evidence) { e.limits(1, 3) }, "", 0},
 		"a result of a call nobody prepared": {func(e *evidence) {
 			e.batches[1].Records = []record.Record{answers(1, record.Uncertain, "c1"), succeeds("c1")}
 			e.cut(2, core.LaneHead{Epoch: 1, State: "running", Due: due, Lease: due}, 2)
@@ -346,6 +348,16 @@ func (e *evidence) passOver() {
 func (e *evidence) laterBuild() {
 	e.batches[5].Records = append(e.batches[5].Records, record.EntryIgnored{Entry: 4, What: "hello", Reason: "unknown"})
 	e.ledger.Inbox = append(e.ledger.Inbox, core.InboxSlot{Slot: 4, Kind: "hello", Key: "k"})
+}
+
+// usage gives the second run's response some tokens, and its end others.
+func (e *evidence) usage(used, in, out int64) {
+	r := e.batches[10].Records[0].(record.ResponseRecorded)
+	r.Usage = record.Usage{InputTokens: &used, OutputTokens: &used}
+	e.batches[10].Records[0] = r
+	end := completes("r2", 1, 1)
+	end.Usage = record.Usage{InputTokens: &in, OutputTokens: &out}
+	e.endsWith(11, end)
 }
 
 // limits admits fewer calls than were made, or fewer turns.

@@ -130,6 +130,10 @@ func (c *cell) hit(point string) {
 		l.die()
 		runtime.Goexit()
 	case now:
+		if c.store.Death == Overtaken {
+			at := c.clock()
+			l.late.Store(&at)
+		}
 		close(l.icy)
 		<-l.thaw
 	}
@@ -315,6 +319,7 @@ func (c *cell) bury(d *memqueue.Delivery) error {
 // until it ends in whatever way.
 func (c *cell) revive() {
 	c.current.Store(c.zombie)
+	c.attempt.Store(c.zombie)
 	close(c.zombie.thaw)
 	select {
 	case <-c.ends: // in whatever way: it cannot do any harm

@@ -42,19 +42,19 @@ func Certify(t *testing.T, r Result, dir string, write bool) {
 
 // deaths says what happens at a failpoint.
 var deaths = map[Death]string{
-	Process:    "a process: everything in memory and every waiting wake is lost, and another process opens the store",
-	Pause:      "nothing, but one invocation stops where it is: the others take it for dead and do all the work, and then it goes on",
-	Overtaken:  "nothing, but one invocation stops where it is until another attempt has taken the lane and done what it could, and then it goes on",
-	Submission: "nothing, but at that instant one more submission is accepted, before the call goes on",
-	Abort:      "nothing, but at that instant somebody asks for an abort and is answered, before the call goes on",
-	Invocation: "one invocation: its message is delivered again, and its lease has to run out, because nothing else tells the others that it is gone",
+	Process:    "a process dies: everything in memory and every waiting wake is lost, and another process opens the store",
+	Pause:      "one invocation stops where it is: the others take it for dead and do all the work, and then it goes on",
+	Overtaken:  "the lease of one invocation is judged over too early: another attempt takes the lane and does what it can, and then the first one goes on, by its own clock still in time",
+	Submission: "at that instant one more submission is accepted, before the call goes on",
+	Abort:      "at that instant somebody asks for an abort and is answered, before the call goes on",
+	Invocation: "one invocation dies: its message is delivered again, and its lease has to run out, because nothing else tells the others that it is gone",
 }
 
 // page is the certificate for people.
 func (r Result) page() []byte {
 	var out bytes.Buffer
 	fmt.Fprintf(&out, "# Sweep of %s\n\nRead this to see what was proven about recovery on this store. It is written by `make certificates`; CI writes it again and compares.\n\n", r.Store)
-	fmt.Fprintf(&out, "At every pass of every failpoint of every scenario, once for each, this dies: %s", deaths[r.Death])
+	fmt.Fprintf(&out, "At every pass of every failpoint of every scenario, once for each, this happens: %s", deaths[r.Death])
 	if r.Passes > 0 {
 		fmt.Fprintf(&out, " (of each point the first %d passes)", r.Passes)
 	}

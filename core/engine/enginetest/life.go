@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"runtime"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/layover-run/layover/core/engine"
@@ -22,8 +23,9 @@ type life struct {
 	cell *cell
 	over context.Context
 	die  context.CancelFunc
-	icy  chan struct{} // closed when it freezes
-	thaw chan struct{} // closed when it may go on
+	icy  chan struct{}             // closed when it freezes
+	thaw chan struct{}             // closed when it may go on
+	late atomic.Pointer[time.Time] // its clock, where those of the others are ahead
 
 	admitter  *engine.Admitter
 	attempter *engine.Attempter
@@ -54,6 +56,15 @@ func (l *life) alive() {
 	}
 }
 
+// clock is what the life takes for the time.
+func (l *life) clock() time.Time {
+	l.alive()
+	if late := l.late.Load(); late != nil {
+		return *late
+	}
+	return l.cell.clock()
+}
+
 // within runs one operation of a port for a life.
 func within[T any](l *life, ctx context.Context, do func(ctx context.Context) (T, error)) (T, error) {
 	l.alive()
@@ -70,7 +81,7 @@ func (c *cell) begin() (*life, error) {
 	l := &life{cell: c, icy: make(chan struct{}), thaw: make(chan struct{})}
 	l.over, l.die = context.WithCancel(context.Background())
 	cfg := c.config()
-	cfg.Now = func() time.Time { l.alive(); return c.clock() }
+	cfg.Now = l.clock
 	cfg.Journal, cfg.Queue = &mortal{life: l, in: c.opened.Journal}, &mortalQueue{life: l, in: c.queue}
 	var err error
 	if l.admitter, err = engine.NewAdmitter(cfg, c.registry.Manifest()); err != nil {

@@ -19,8 +19,9 @@ const (
 	// Pause: the one call stops where it is. The others take it for dead and do
 	// all the work; then it goes on as if nothing had happened.
 	Pause Death = "pause"
-	// Overtaken: the same, and it goes on as soon as one other attempt has done
-	// what it could.
+	// Overtaken: the one call stops where it is, for no time at all by its own
+	// clock. The clocks of the others are ahead, so they judge its lease too
+	// early; it goes on as soon as one other attempt has done what it could.
 	Overtaken Death = "overtaken"
 	// Submission and Abort: nothing ends. At that instant somebody submits once
 	// more, or asks to abort, and is answered; then the call goes on.

@@ -172,6 +172,8 @@ func (c *cell) endless(name string, options ...tool.Option) *tool.Tool {
 		case c.started <- struct{}{}:
 		case <-l.over.Done():
 			return "", errGone
+		case <-ctx.Done():
+			return "", ctx.Err()
 		}
 		select {
 		case <-l.over.Done():
