@@ -23,6 +23,7 @@ core/journal: core/record
 core/queue: core/journal
 core/tool: core/model core/record
 core/engine: core core/event core/failpoint core/journal core/model core/queue core/record core/tool
+core/engine/explore:
 core/agent: core core/engine core/event core/journal core/journal/memjournal core/model core/record core/tool
 core/client/wire: core/record
 core/client: core/client/wire core/record
