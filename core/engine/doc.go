@@ -4,5 +4,13 @@
 //
 // Three services share it. The Admitter accepts work and commands, the
 // Attempter works on a lane for as long as one invocation lives, the Settler
-// hands outcomes over and sweeps due lanes.
+// hands outcomes over and sweeps due lanes. The Runner is the ephemeral
+// assembly: the same attempts on a journal in memory.
+//
+// Events are told by an attempt's outlet: canonical ones are the projection of
+// its batches, live ones stand behind the last of those. Where they go is a
+// sink's business, and backpressure lives there alone. A durable process shares
+// a Feed between its attempts and its readers (Admitter.Events), which never
+// makes a run wait; the Runner's consumer does, and the store of a started run
+// keeps its trace for any number of observers.
 package engine
