@@ -77,6 +77,16 @@ func (h *RunHandle[Out]) Await(ctx context.Context) (Result[Out], error) {
 	return decoded[Out](h.RunHandle.Await(ctx))
 }
 
+// FollowUp queues another input of the agent, which joins the run where it would
+// otherwise complete; see engine.RunHandle.
+func (h *RunHandle[Out]) FollowUp(ctx context.Context, in any) (engine.Receipt, error) {
+	raw, err := tool.Encode(in)
+	if err != nil {
+		return engine.Receipt{}, fmt.Errorf("agent: the input does not encode: %w", err)
+	}
+	return h.RunHandle.FollowUp(ctx, raw)
+}
+
 // Result is how a run ended, with its output as the agent's own type.
 type Result[Out any] struct {
 	engine.RunResult

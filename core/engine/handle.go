@@ -26,14 +26,15 @@ type RunHandle struct {
 	ended     chan struct{} // the run has ended, with everything of it
 	told      chan struct{} // and its observers know
 
-	mu       sync.Mutex
-	life     Lifecycle
-	folding  folding
-	broken   *DefectError
-	settled  bool
-	result   RunResult
-	err      error
-	canceled bool
+	mu        sync.Mutex
+	life      Lifecycle
+	folding   folding
+	followUps []Undelivered
+	broken    *DefectError
+	settled   bool
+	result    RunResult
+	err       error
+	canceled  bool
 }
 
 // ID is the run's id.
@@ -150,10 +151,7 @@ func (h *RunHandle) Deny(ctx context.Context, approval, by, reason string) error
 }
 
 func (h *RunHandle) decide(ctx context.Context, r DecisionRequest) error {
-	h.mu.Lock()
-	settled := h.settled
-	h.mu.Unlock()
-	if settled {
+	if h.over() {
 		return ErrRunEnded
 	}
 	r.Tenant = h.lane.Tenant
@@ -210,6 +208,9 @@ func (h *RunHandle) settle(err error) {
 	}
 	if h.life.To(StateFailed) {
 		h.result.State = StateFailed
+	}
+	if u := h.undelivered(); len(u) > 0 {
+		h.result.Undelivered = u
 	}
 	if h.unbind != nil {
 		h.unbind()

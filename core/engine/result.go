@@ -29,6 +29,9 @@ type RunResult struct {
 	Attempts     int
 	// Approvals are the questions nobody has answered, of a suspended run.
 	Approvals []OpenApproval
+	// Undelivered are follow-ups the run did not take in. Only a handle's Await
+	// knows them: no event tells of what did not happen.
+	Undelivered []Undelivered
 }
 
 // Fold reads a stream to its end and says how the run ended: it is all that
@@ -53,6 +56,7 @@ func Fold(events EventStream) (RunResult, error) {
 type folding struct {
 	result RunResult
 	err    error // of the terminal event
+	joined []string
 }
 
 func (f *folding) add(e event.Event) {
@@ -65,6 +69,8 @@ func (f *folding) add(e event.Event) {
 		r.Approvals = append(r.Approvals, OpenApproval{ID: d.Approval, Call: e.Call, ApprovalRequested: d})
 	case event.ApprovalResolved:
 		r.Approvals = slices.DeleteFunc(r.Approvals, func(a OpenApproval) bool { return a.ID == d.Approval })
+	case event.FollowUpApplied:
+		f.joined = append(f.joined, d.Submission)
 	case event.ResponseCompleted:
 		r.Usage, r.Turns = r.Usage.Add(d.Usage), e.Turn
 	case event.RunCompleted:

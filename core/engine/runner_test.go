@@ -648,6 +648,82 @@ func TestEphemeralApprovals(t *testing.T) {
 	}
 }
 
+// conformance: APP-04 @embedded
+//
+// Everything a handle can ask reaches the run while it runs, and is refused by
+// name once it has ended; its state still answers.
+func TestHandleControls(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		var c counter
+		m := modeltest.Script(modeltest.Calls(call("pay", 0)), modeltest.Text("paid"), modeltest.Text("and more"), modeltest.Text("too late"))
+		req := request(define(t, agent.Policy{}, handler(&c, "pay", tool.RequireApproval())), m)
+		req.ApprovalWait = time.Hour
+		h := newLocal(t).start(req)
+		time.Sleep(time.Second)
+		if h.State() != engine.StateRunning {
+			t.Errorf("it is %s", h.State())
+		}
+		if _, err := h.Steer(bg, "be quick"); err != nil {
+			t.Fatal(err)
+		}
+		joins, err := h.FollowUp(bg, json.RawMessage(`{"name":"Lee"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var refused *engine.Error
+		if _, err := h.FollowUp(bg, json.RawMessage(`{"name":7}`)); !errors.As(err, &refused) || refused.Kind != engine.KindInvalid {
+			t.Errorf("a follow-up of another type: %v", err)
+		}
+		asked, err := h.Approvals(bg)
+		if err != nil || len(asked) != 1 {
+			t.Fatalf("%+v, %v", asked, err)
+		}
+		if err := h.Approve(bg, asked[0].ID, "ada", ""); err != nil {
+			t.Fatal(err)
+		}
+		result, err := h.Await(bg)
+		if err != nil || string(result.Output) != `"and more"` || len(result.Undelivered) != 0 || c.of("pay") != 1 {
+			t.Errorf("%+v, %v; paid %d times", result, err, c.of("pay"))
+		}
+		kinds, _ := trace(h)
+		if !slices.Contains(kinds, "SteeringApplied") || !slices.Contains(kinds, "FollowUpApplied") || joins.Submission == h.ID() {
+			t.Errorf("%v", kinds)
+		}
+		for name, ask := range map[string]func() error{
+			"steer":     func() error { _, err := h.Steer(bg, "more"); return err },
+			"follow up": func() error { _, err := h.FollowUp(bg, json.RawMessage(kim)); return err },
+			"cancel":    h.Cancel,
+			"approve":   func() error { return h.Approve(bg, asked[0].ID, "ada", "") },
+			"deny":      func() error { return h.Deny(bg, asked[0].ID, "ada", "") },
+		} {
+			if err := ask(); !errors.Is(err, engine.ErrRunEnded) {
+				t.Errorf("%s after the end: %v", name, err)
+			}
+		}
+		if h.State() != engine.StateCompleted {
+			t.Errorf("it is %s", h.State())
+		}
+	})
+}
+
+// A follow-up the run does not take in comes back with its result (D-23).
+func TestUndelivered(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		h := newLocal(t).start(request(define(t, agent.Policy{}), speaking(hangs("Hel"))))
+		time.Sleep(time.Second)
+		if _, err := h.FollowUp(bg, json.RawMessage(kim)); err != nil {
+			t.Fatal(err)
+		}
+		if err := h.Cancel(); err != nil {
+			t.Fatal(err)
+		}
+		result, _ := h.Await(bg)
+		if len(result.Undelivered) != 1 || string(result.Undelivered[0].Input) != kim || result.State != engine.StateInterrupted {
+			t.Errorf("%+v", result)
+		}
+	})
+}
+
 // What cannot begin says so, as an error and not as a run.
 func TestRunnerRefuses(t *testing.T) {
 	if _, err := engine.NewRunner(engine.RunnerConfig{}); err == nil {
