@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/layover-run/layover/core/agent"
 	"github.com/layover-run/layover/core/embedded"
@@ -249,4 +251,23 @@ func transcript(req *model.Request) string {
 		return err.Error()
 	}
 	return string(raw)
+}
+
+// mustEnvelope holds a truncated result to its source: valid pieces of its
+// beginning and end, its exact size, and a whole within the bound.
+func mustEnvelope(t *testing.T, raw json.RawMessage, text string, limit int) {
+	t.Helper()
+	var e struct {
+		Bytes      int
+		Head, Tail string
+		Truncated  bool
+	}
+	source, err := json.Marshal(text)
+	if err != nil || json.Unmarshal(raw, &e) != nil {
+		t.Fatalf("%s is no envelope", raw)
+	}
+	if !e.Truncated || e.Bytes != len(source) || len(raw) > limit || len(raw) < limit*9/10-20 || !utf8.ValidString(e.Head+e.Tail) ||
+		!strings.HasPrefix(string(source), e.Head) || !strings.HasSuffix(string(source), e.Tail) {
+		t.Errorf("an envelope of %d bytes for %d: %+v", len(raw), len(source), e)
+	}
 }
