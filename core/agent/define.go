@@ -34,6 +34,10 @@ type Config[In any] struct {
 	// Text where they are always the same. An empty text is allowed: such a run
 	// has no system message of its own.
 	Instructions func(ctx context.Context, in In) (string, error)
+	// Prompt makes what the model is shown of a run's input: a text, and images
+	// or documents. Defaults to the input's JSON. It is asked anew for each
+	// request and gives the same for the same input. At most 24 MiB of media.
+	Prompt func(ctx context.Context, in In) (Prompt, error)
 	// Tools the model may call, in the order it sees them.
 	Tools []*tool.Tool
 	// ProviderTools are tools the model's provider executes itself, such as a web
@@ -45,6 +49,12 @@ type Config[In any] struct {
 	// valid. Without any, one is derived from the type.
 	Examples []In
 }
+
+// Prompt is what the model is shown of an input.
+type Prompt = engine.Prompt
+
+// Media is an image or a document for the model.
+type Media = engine.Media
 
 // Text is instructions that do not depend on the input.
 func Text[In any](s string) func(ctx context.Context, in In) (string, error) {
@@ -208,6 +218,15 @@ func input[In any](d *engine.Definition, c Config[In]) (*tool.Schema, error) {
 			return "", err
 		}
 		return c.Instructions(ctx, in)
+	}
+	if c.Prompt != nil {
+		d.Hooks.Prompt = func(ctx context.Context, raw json.RawMessage) (engine.Prompt, error) {
+			in, err := tool.Decode[In](schema, raw)
+			if err != nil {
+				return engine.Prompt{}, err
+			}
+			return c.Prompt(ctx, in)
+		}
 	}
 	return schema, nil
 }

@@ -51,6 +51,9 @@ type Hooks struct {
 	Decode func(input json.RawMessage) error
 	// Instruct evaluates the instructions from the decoded input.
 	Instruct func(ctx context.Context, input json.RawMessage) (string, error)
+	// Prompt makes what the model is shown of the input; nil shows its JSON. It
+	// is asked anew for each request and answers the same for the same input.
+	Prompt func(ctx context.Context, input json.RawMessage) (Prompt, error)
 	// Conclude decodes the final text into the output, as canonical JSON.
 	Conclude func(text string) (json.RawMessage, error)
 }

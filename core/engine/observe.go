@@ -85,7 +85,7 @@ func callOf(e core.Effect) string {
 
 // userFunctions names whose code an effect runs, as its author knows it.
 var userFunctions = map[string]string{
-	"core.DecodeInput": "the input type", "core.Instruct": "Config.Instructions", "core.CallModel": "the model adapter",
+	"core.DecodeInput": "the input type", "core.Instruct": "Config.Instructions", "core.PrepareContext": "Config.Prompt", "core.CallModel": "the model adapter",
 	"core.CheckCalls": "the argument type of a tool", "core.Conclude": "the output type", "core.Reconcile": "a reconcile probe",
 	"core.Authorize": "Config.Authorize",
 }

@@ -18,9 +18,9 @@ import (
 func (j job) prepareContext(ctx context.Context, e core.PrepareContext) core.Fact {
 	req := &model.Request{Choice: model.Auto, Output: j.def.Facts.Output}
 	for _, m := range e.Request.Messages {
-		resolved, err := j.message(ctx, m, e.Request.Input)
+		resolved, err := j.message(ctx, m, e.Request.Input, req)
 		if err != nil {
-			return core.ContextPrepared{Err: payloadError(err)}
+			return j.contextError(err)
 		}
 		req.Messages = append(req.Messages, resolved)
 	}
@@ -39,20 +39,23 @@ func (j job) prepareContext(ctx context.Context, e core.PrepareContext) core.Fac
 	return core.ContextPrepared{Digest: digest}
 }
 
-func (j job) message(ctx context.Context, m record.Message, input record.Value) (record.Message, error) {
+// message is a message as the model is shown it, with its media's bytes in req.
+func (j job) message(ctx context.Context, m record.Message, input record.Value, req *model.Request) (record.Message, error) {
 	for i, p := range m.Parts {
 		if _, ok := p.(record.InputPart); ok {
-			in, err := j.resolve(ctx, input)
+			shown, err := j.shown(ctx, input, req)
 			if err != nil {
 				return m, err
 			}
-			parts := append(record.Parts(nil), m.Parts...)
-			parts[i] = record.TextPart{Text: record.TextValue(in.Text())}
-			m = record.Message{Role: m.Role, Parts: parts}
+			m = record.Message{Role: m.Role, Parts: slices.Concat(m.Parts[:i], shown, m.Parts[i+1:])}
+			break
 		}
 	}
 	m, err := record.MapMessage(m, func(v record.Value) (record.Value, error) { return j.resolve(ctx, v) })
 	if err != nil {
+		return m, err
+	}
+	if err := j.media(ctx, m, req); err != nil {
 		return m, err
 	}
 	for i, p := range m.Parts {

@@ -10,10 +10,14 @@ import (
 // tellOutcome logs how a handler ended, in one bounded line without its result
 // or its error's text. An interruption is no outcome (CLS-07).
 func (j job) tellOutcome(e core.StartTool, ended core.ToolEnded) {
-	if ended.Outcome == record.Interrupted {
+	state := "failure"
+	switch ended.Outcome {
+	case record.Interrupted:
 		return
+	case record.Succeeded:
+		state = "success"
 	}
 	j.a.cfg.Log.Debug("tool call ended", slog.String("tool", e.Tool), slog.String("conversation", j.conversation), slog.String("run", j.run),
-		slog.String("call", e.Call), slog.String("outcome", string(ended.Outcome)), slog.String("tag", clipped(ended.Tag)),
+		slog.String("call", e.Call), slog.String("state", state), slog.String("outcome", string(ended.Outcome)), slog.String("tag", clipped(ended.Tag)),
 		slog.Duration("took", ended.Duration))
 }
