@@ -166,7 +166,8 @@ func (b *browser) eval(expression string) any {
 func (b *browser) until(expression string) {
 	b.t.Helper()
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		if b.eval(expression) == true {
+		// While a page changes, what it has is not there yet.
+		if b.eval("(() => { try { return "+expression+" } catch { return false } })()") == true {
 			return
 		}
 	}
