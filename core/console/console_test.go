@@ -170,7 +170,7 @@ func TestReadAndDecide(t *testing.T) {
 	}
 	s.submit("echo", "c1", `"again"`, engine.UntilSettled)
 	page := s.get("/ui/conversations/c1", 200)
-	contains(t, page, "approved by kim@local: looks right", "succeeded", "completed", "turn 2", "again")
+	contains(t, page, "approved by kim@local", "Reason: looks right", "succeeded", "completed", "turn 2", "again")
 	if strings.Contains(page, "<form") {
 		t.Error("a decided approval still has a form")
 	}

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -113,6 +114,7 @@ func (r *run) add(e event.Event) {
 	case event.RunCompleted:
 		r.State, r.Ended, r.Waits, r.Attempts, r.Usage = "completed", e.At, nil, d.Attempts, d.Usage
 		r.Output, r.OutputAside, r.Exhausted = d.Output, d.OutputAside, d.Exhausted
+		r.sayOnce()
 	case event.RunFailed:
 		r.State, r.Ended, r.Waits, r.Attempts, r.Usage = "failed", e.At, nil, d.Attempts, d.Usage
 		r.Error, r.Exhausted = &d.Error, d.Exhausted
@@ -121,6 +123,26 @@ func (r *run) add(e event.Event) {
 	default:
 		r.State, r.Waits = "running", nil
 		r.inside(e)
+	}
+}
+
+// sayOnce drops what a page would show twice: an output is most often what the
+// last response said.
+func (r *run) sayOnce() {
+	if len(r.Turns) == 0 || len(r.Output) == 0 {
+		return
+	}
+	last := r.last()
+	var text string
+	if json.Unmarshal(r.Output, &text) == nil {
+		if text == last.Text {
+			r.Output = nil
+		}
+		return
+	}
+	var said, out bytes.Buffer
+	if json.Compact(&said, []byte(last.Text)) == nil && json.Compact(&out, r.Output) == nil && bytes.Equal(said.Bytes(), out.Bytes()) {
+		last.Text = ""
 	}
 }
 
