@@ -107,8 +107,9 @@ func (j job) leaked(ctx context.Context, e core.StartTool, results <-chan tool.R
 
 // inTime reports whether a handler may still start: before the invocation's own
 // monotonic deadline. A process that was paused between its prepared record and
-// this point must not start what others may already have decided about.
+// this point must not start what others may already have decided about. A run
+// in memory has no invocation that ends.
 func (j job) inTime(ctx context.Context) bool {
 	deadline, bounded := ctx.Deadline()
-	return ctx.Err() == nil && (!bounded || time.Now().Before(deadline)) && j.a.cfg.Now().Before(j.a.end)
+	return ctx.Err() == nil && (!bounded || time.Now().Before(deadline)) && (j.a.end.IsZero() || j.a.cfg.Now().Before(j.a.end))
 }
