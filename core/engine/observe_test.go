@@ -31,7 +31,7 @@ func (r *rig) logged() []map[string]any {
 	var out bytes.Buffer
 	n := 0
 	a, err := engine.NewAttempter(engine.Config{Journal: r.journal, Queue: deafQueue{}, Boot: r.journal.Boot(),
-		Log: slog.New(slog.NewJSONHandler(&out, nil)), NewID: func() string { n++; return r.journal.Boot() + string(rune('a'+n)) }}, r.registry(r.model))
+		Log: slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug})), NewID: func() string { n++; return r.journal.Boot() + string(rune('a'+n)) }}, r.registry(r.model))
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -66,6 +66,7 @@ func TestLogLines(t *testing.T) {
 			turn          float64
 		}{
 			{"a handler does not return although its context has ended", "call-1-1", 1},
+			{"tool call ended", "call-2-1", 2},
 			{"defect", "call-2-1", 2},
 			{"wake not sent; the sweep repairs it", "", 2},
 		}
@@ -81,7 +82,7 @@ func TestLogLines(t *testing.T) {
 				t.Errorf("line %d is %v, want %+v", i, got, w)
 			}
 		}
-		if stack, _ := lines[1]["stack"].(string); !strings.Contains(stack, "observe_test.go") || strings.Contains(stack, "its text") {
+		if stack, _ := lines[len(lines)-2]["stack"].(string); !strings.Contains(stack, "observe_test.go") || strings.Contains(stack, "its text") {
 			t.Errorf("the stack of the defect is %q", stack)
 		}
 	})

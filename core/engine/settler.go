@@ -121,6 +121,7 @@ func (s *Settler) Sweep(ctx context.Context, limit int) (int, error) {
 		return 0, fmt.Errorf("engine: sweep: %w", err)
 	}
 	var errs []error
+	var wakes []queue.Wake
 	for _, head := range due {
 		if head.State != journal.Ready {
 			settled, err := s.Settle(ctx, head.Lane)
@@ -131,9 +132,33 @@ func (s *Settler) Sweep(ctx context.Context, limit int) (int, error) {
 				continue
 			}
 		}
-		send(ctx, s.cfg, queue.Attempt, head.Lane, 0)
+		if wakes = append(wakes, queue.For(queue.Attempt, head.Lane)); len(wakes) == sweepBatch {
+			s.wake(ctx, wakes)
+			wakes = nil
+		}
 	}
+	s.wake(ctx, wakes)
 	return len(due), errors.Join(errs...)
+}
+
+// sweepBatch is how many wakes of a sweep go together, so that the first lanes
+// need not wait for the last: what SQS takes in one call.
+const sweepBatch = 10
+
+// wake sends wakes of a sweep. What is lost is due at the next one again.
+func (s *Settler) wake(ctx context.Context, wakes []queue.Wake) {
+	if len(wakes) == 0 {
+		return
+	}
+	fpSendBefore.Hit()
+	if err := queue.SendAll(ctx, s.cfg.Queue, wakes); err != nil {
+		lanes := make([]string, len(wakes))
+		for i, w := range wakes {
+			lanes[i] = w.Conversation
+		}
+		s.cfg.Log.Warn("wakes of a sweep not sent; the next sweep repairs it", "conversations", lanes, "error", err)
+	}
+	fpSendAfter.Hit()
 }
 
 // Run sweeps at once and then every interval until ctx ends.

@@ -17,7 +17,9 @@ func (j job) tellOutcome(e core.StartTool, ended core.ToolEnded) {
 	case record.Succeeded:
 		state = "success"
 	}
-	j.a.cfg.Log.Debug("tool call ended", slog.String("tool", e.Tool), slog.String("conversation", j.conversation), slog.String("run", j.run),
-		slog.String("call", e.Call), slog.String("state", state), slog.String("outcome", string(ended.Outcome)), slog.String("tag", clipped(ended.Tag)),
+	if !j.a.cfg.Log.Enabled(j.effects, slog.LevelDebug) {
+		return
+	}
+	j.logger(e.Call).Debug("tool call ended", slog.String("tool", e.Tool), slog.String("state", state), slog.String("outcome", string(ended.Outcome)), slog.String("tag", clipped(ended.Tag)),
 		slog.Duration("took", ended.Duration))
 }
