@@ -82,7 +82,7 @@ var onlyIn = map[string][]string{
 	"go.opentelemetry.io/otel/sdk": {},
 }
 
-// conformance: RUN-012
+// conformance: RUN-012 @embedded
 func TestImportDirection(t *testing.T) {
 	out, err := exec.Command("go", "list", "-f", `{{.ImportPath}} {{join .Imports " "}}`, "github.com/layover-run/layover/...").Output()
 	if err != nil {
@@ -108,7 +108,7 @@ func TestImportDirection(t *testing.T) {
 	}
 }
 
-// conformance: RUN-001b
+// conformance: RUN-001b @embedded
 //
 // There is one loop: nothing but the engine asks a model, and nothing but the
 // engine asks the transitions what to do.

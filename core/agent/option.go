@@ -54,6 +54,10 @@ func InConversation(id string) Option { return func(o *options) { o.request.Conv
 // is given up. Defaults to 30 s.
 func CleanupTimeout(d time.Duration) Option { return func(o *options) { o.runner.CleanupTimeout = d } }
 
+// Authorize asks the host about every call before it is executed. Without it,
+// calls need no authorization.
+func Authorize(f engine.Authorizer) Option { return func(o *options) { o.runner.Authorize = f } }
+
 // Log receives what an operator should see. Defaults to slog.Default.
 func Log(l *slog.Logger) Option { return func(o *options) { o.runner.Log = l } }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/layover-run/layover/core/event"
 	"github.com/layover-run/layover/core/model"
 	"github.com/layover-run/layover/core/model/modeltest"
+	"github.com/layover-run/layover/core/record"
 	"github.com/layover-run/layover/core/tool"
 )
 
@@ -247,6 +248,57 @@ func TestCallerContext(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A context that is over before the run begins: nothing of it runs.
+func TestCallerIsGone(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(bg)
+		cancel()
+		m := modeltest.Script(modeltest.Text("done"))
+		events, err := follow(newLocal(t).runner.Events(ctx, request(define(t, agent.Policy{}), m)))
+		var interrupted *engine.InterruptedError
+		if !errors.As(err, &interrupted) || len(events) != 1 || events[0].Data.Kind() != event.KindRunInterrupted || len(m.Requests()) != 0 {
+			t.Errorf("%v, %v", events, err)
+		}
+	})
+}
+
+// A handler that says something while the consumer is stuck still hears the end
+// of its own time: its call does not become unknown because nobody reads.
+func TestProgressDoesNotHoldAHandler(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		talk := tool.New("talk", "Talks.", func(ctx context.Context, _ arg) (string, error) {
+			for ctx.Err() == nil {
+				tool.Progress(ctx, "still here")
+				time.Sleep(100 * time.Millisecond)
+			}
+			return "", ctx.Err()
+		}, tool.Readonly(), tool.Timeout(5*time.Second))
+		l := newLocal(t, func(c *engine.RunnerConfig) { c.Buffer = 1; c.CleanupTimeout = time.Second })
+		failed := false
+		for e, err := range l.runner.Events(bg, request(define(t, agent.Policy{}, talk), modeltest.Script(modeltest.Calls(call("talk", 1)), modeltest.Text("done")))) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			switch e.Data.(type) {
+			case event.ToolCallProgress:
+				if !failed {
+					time.Sleep(time.Minute)
+				}
+			case event.ToolCallFailed:
+				failed = true
+			}
+		}
+		if !failed {
+			t.Error("the call did not fail")
+		}
+		for _, rec := range l.stored("callSettled") {
+			if s := rec.(record.CallSettled); s.Duration > 10*time.Second {
+				t.Errorf("the handler was held for %s", s.Duration)
+			}
+		}
+	})
 }
 
 // failsAs holds a run to a typed failure.

@@ -139,10 +139,15 @@ func (a *attempt) withinCeiling() (core.Plan, error) {
 	return a.next()
 }
 
-// live publishes what has no record. Before the run begins there is nothing.
+// live publishes what has no record, unless ctx ends while it waits for its
+// turn. Before the run begins there is nothing.
 func (o *outlet) live(ctx context.Context, call string, d event.Data) {
-	o.lock()
-	defer o.unlock()
+	select {
+	case o.turnstile <- struct{}{}:
+		defer o.unlock()
+	case <-ctx.Done():
+		return
+	}
 	at, ok := o.projector.Active()
 	if !ok {
 		return

@@ -32,13 +32,20 @@ type RunnerConfig struct {
 	NewID          func() string
 	Log            *slog.Logger
 	OnUserError    func(UserError)
+	// Authorize and ToolLimits are as in Config; the limits hold across all runs
+	// of the runner.
+	Authorize  Authorizer
+	ToolLimits ToolLimits
 }
 
 // Runner is the ephemeral assembly: it runs definitions in this process and
 // keeps nothing. It is the same interpreter on a journal in memory: an attempt
 // has no end, the sink of Events makes the run wait for its reader, and
 // cancelling settles the run as interrupted.
-type Runner struct{ cfg RunnerConfig }
+type Runner struct {
+	cfg     RunnerConfig
+	permits *permits
+}
 
 // NewRunner checks the configuration.
 func NewRunner(cfg RunnerConfig) (*Runner, error) {
@@ -48,7 +55,10 @@ func NewRunner(cfg RunnerConfig) (*Runner, error) {
 	if cfg.Buffer <= 0 {
 		cfg.Buffer = 64
 	}
-	return &Runner{cfg: cfg}, nil
+	if err := cfg.ToolLimits.check(); err != nil {
+		return nil, err
+	}
+	return &Runner{cfg: cfg, permits: newPermits(cfg.ToolLimits)}, nil
 }
 
 // RunRequest asks for one ephemeral run.
@@ -153,6 +163,7 @@ func (r *Runner) begin(ctx context.Context, req RunRequest, out consumer) (*RunH
 	h := &RunHandle{req: req, ended: make(chan struct{}), told: make(chan struct{})}
 	cfg, err := Config{Journal: j, Queue: nowhere{}, Boot: boot, AttemptTimeout: localLease, CleanupTimeout: r.cfg.CleanupTimeout,
 		Now: r.cfg.Now, NewID: r.cfg.NewID, Log: r.cfg.Log, OnUserError: r.cfg.OnUserError, Limits: r.cfg.Limits,
+		Authorize: r.cfg.Authorize, ToolLimits: r.cfg.ToolLimits,
 		Skew: max(r.cfg.CleanupTimeout, 30*time.Second), onDefect: h.defective}.withDefaults()
 	if err != nil {
 		return nil, err
@@ -168,9 +179,14 @@ func (r *Runner) begin(ctx context.Context, req RunRequest, out consumer) (*RunH
 	var scope context.Context
 	scope, h.stop = context.WithCancel(context.WithoutCancel(ctx))
 	h.sink = &localSink{ctx: scope, out: out, ceiling: cfg.Limits.Resolve().RunEvents, onEvent: h.heard, onDefect: h.defective}
-	h.attempter = &Attempter{cfg: cfg, registry: registry, leaks: &leaks{}, sink: h.sink, local: &local{scope: scope}}
+	h.attempter = &Attempter{cfg: cfg, registry: registry, leaks: &leaks{}, permits: r.permits, sink: h.sink, local: &local{scope: scope}}
 	if !req.Detached {
-		h.unbind = context.AfterFunc(ctx, func() { _ = h.cancel("its context ended: " + context.Cause(ctx).Error()) })
+		end := func() { _ = h.cancel("its context ended: " + context.Cause(ctx).Error()) }
+		if ctx.Err() != nil {
+			end() // before anything of it begins
+		} else {
+			h.unbind = context.AfterFunc(ctx, end)
+		}
 	}
 	go h.work(context.WithoutCancel(ctx))
 	return h, nil

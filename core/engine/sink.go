@@ -103,7 +103,6 @@ type buffer struct {
 	bound int
 	ended bool // no event will come
 	gone  bool // nobody will read
-	most  int  // the longest the queue ever was
 }
 
 // joinedBytes bounds a delta that is made of several.
@@ -116,6 +115,9 @@ func newBuffer(bound int) *buffer {
 }
 
 func (b *buffer) put(ctx context.Context, e event.Event) {
+	if b.offer(e) {
+		return
+	}
 	defer context.AfterFunc(ctx, func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -136,8 +138,22 @@ func (b *buffer) put(ctx context.Context, e event.Event) {
 		return
 	}
 	b.queue = append(b.queue, e)
-	b.most = max(b.most, len(b.queue))
 	b.moved.Broadcast()
+}
+
+// offer takes an event where that needs no waiting.
+func (b *buffer) offer(e event.Event) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.gone {
+		return true
+	}
+	if len(b.queue) >= b.bound {
+		return b.joined(e)
+	}
+	b.queue = append(b.queue, e)
+	b.moved.Broadcast()
+	return true
 }
 
 // joined adds a delta to the last event that waits.

@@ -51,7 +51,9 @@ func (j job) startTool(ctx context.Context, e core.StartTool) core.Fact {
 		r := j.def.tool(e.Tool).Invoke(ctx, tool.Call{
 			Conversation: j.conversation, Run: j.run, ID: e.Call, Attempt: j.a.head.Owner, Operation: e.Operation,
 			Args: args.Inline, Steps: &stepRecorder{a: j.a, ctx: ctx, call: e.Call},
-			Progress: func(said string) { j.a.out.live(ctx, e.Call, event.ToolCallProgress{Tool: e.Tool, Message: said}) },
+			Progress: func(ctx context.Context, said string) {
+				j.a.out.live(ctx, e.Call, event.ToolCallProgress{Tool: e.Tool, Message: said})
+			},
 		})
 		giveBack()
 		results <- r

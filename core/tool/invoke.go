@@ -22,9 +22,9 @@ type Call struct {
 	// Steps remembers the steps inside the handler; nil where nothing outlives
 	// the process: steps then simply run.
 	Steps StepRecorder
-	// Progress takes what the handler says about itself; nil where nobody
-	// listens.
-	Progress func(message string)
+	// Progress takes what the handler says about itself, while ctx lasts; nil
+	// where nobody listens.
+	Progress func(ctx context.Context, message string)
 }
 
 // Result is how a call ended.

@@ -17,7 +17,7 @@ func Progress(ctx context.Context, format string, args ...any) {
 	if x == nil || !x.steps || x.call.Progress == nil || x.over() {
 		return
 	}
-	x.call.Progress(bounded(fmt.Sprintf(format, args...), MaxProgress))
+	x.call.Progress(ctx, bounded(fmt.Sprintf(format, args...), MaxProgress))
 }
 
 func (x *execution) over() bool {
