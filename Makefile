@@ -26,6 +26,7 @@ race: ## every test under the race detector
 peers: ## install DynamoDB and SQS peers (node, npm) and run the tests that need them
 	cd localstack/peers && npm ci --ignore-scripts --no-audit --no-fund
 	LAYOVER_PEERS=1 $(GO) test -count=1 $(patsubst %,./%/...,$(wildcard ddbjournal functions localstack))
+	@LAYOVER_PEERS=1 $(GO) test ./ddbjournal -count=1 -run '^TestReferenceRun$$' -v | grep -E 'run|FAIL'
 
 .PHONY: fuzz
 fuzz: ## each fuzz target for a short while (FUZZTIME=10s)
@@ -37,8 +38,9 @@ bench: ## figures of this machine, as JSON lines
 	@LAYOVER_BENCH=1 $(GO) test ./core/embedded -count=1 -run '^TestBench$$' -v | grep '^{'
 
 .PHONY: certificates
-certificates: ## write docs/certificates again from a sweep of every store
+certificates: ## write docs/certificates again from a sweep of every store (PEERS=1: DynamoDB's too)
 	$(GO) test ./core/engine/enginetest -count=1 -run '^TestSweep' -update
+	@if [ -n "$(PEERS)" ]; then LAYOVER_PEERS=1 $(GO) test ./ddbjournal -count=1 -run '^TestSweep' -update; fi
 
 .PHONY: dev
 dev: ## the server with the example agents, on .layover

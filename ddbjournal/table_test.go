@@ -203,6 +203,7 @@ func TestOnlySettledRowsExpire(t *testing.T) {
 	}
 }
 
+// conformance: RUN-030a @serverless
 // failure: A05
 //
 // Two deliveries of one attempt message, on two hosts at the same instant and
@@ -237,6 +238,18 @@ func TestOneDeliveryWorks(t *testing.T) {
 	}
 	if b.dump(t) != before {
 		t.Error("a delivery after the end wrote something")
+	}
+	started := 0
+	for b, err := range hosts[0].admitter.Records(ctx, l) {
+		check(t, err)
+		for _, r := range b.Records {
+			if r.Kind() == record.KindRunStarted {
+				started++
+			}
+		}
+	}
+	if started != 1 {
+		t.Errorf("%d runs were started, want 1", started)
 	}
 	if n := asked.n.Load(); n != 3 {
 		t.Errorf("%d model calls, want 3", n)
