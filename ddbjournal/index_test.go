@@ -1,0 +1,169 @@
+package ddbjournal_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/layover-run/layover/core/journal"
+)
+
+// failure: A35
+//
+// The index of due lanes is a hint: it may show a lane that has finished, or
+// at a time that was, and hide one that has just parked. What it shows is read
+// again from the heads; what it hides is found when it has caught up.
+func TestTheIndexIsAHint(t *testing.T) {
+	b := newBench(t, 3)
+	j := openOn(t, b.client, b.table)
+	ctx := t.Context()
+	admit := func(conversation string) journal.Lane {
+		l := journal.Lane{Tenant: "acme", Conversation: conversation}
+		_, err := j.Admit(ctx, submission(l, conversation), start, time.Minute)
+		check(t, err)
+		return l
+	}
+	release := func(l journal.Lane, to journal.State, due time.Time) {
+		h, err := j.Claim(ctx, claimRequest(l, "owner of "+l.Conversation, start))
+		check(t, err)
+		check(t, j.Park(ctx, journal.ReleaseRequest{Lane: l, Epoch: h.Epoch, Owner: h.Owner, To: to, Due: due, Version: h.Version, Drained: 1}))
+	}
+	due := func() (found []string) {
+		heads, err := j.Due(ctx, start.Add(time.Hour), 10)
+		check(t, err)
+		for _, h := range heads {
+			found = append(found, h.Lane.Conversation)
+		}
+		return found
+	}
+	finished, later, parked := admit("finished"), admit("later"), admit("parked")
+	stale := b.recordIndex(t)
+	if got := fmt.Sprint(due()); got != "[finished later parked]" {
+		t.Fatalf("due: %s", got)
+	}
+	b.replayIndex(stale())
+	release(finished, journal.Idle, time.Time{})
+	release(later, journal.Parked, start.Add(24*time.Hour))
+	release(parked, journal.Parked, start.Add(30*time.Minute))
+	if got := fmt.Sprint(due()); got != "[parked]" {
+		t.Errorf("with a stale index: due %s", got)
+	}
+	b.replayIndex(map[string]json.RawMessage{}) // hides everything
+	if got := fmt.Sprint(due()); got != "[]" {
+		t.Errorf("with an empty index: due %s", got)
+	}
+	b.replayIndex(nil)
+	if got := fmt.Sprint(due()); got != "[parked]" {
+		t.Errorf("once it has caught up: due %s", got)
+	}
+}
+
+// recordIndex remembers what the index answers, by the query's body.
+func (b bench) recordIndex(t *testing.T) func() map[string]json.RawMessage {
+	t.Helper()
+	var mu sync.Mutex
+	seen := map[string]json.RawMessage{}
+	b.net.set(func() {
+		b.net.rewrite = func(call, request string, response []byte) []byte {
+			if call == "Query" && strings.Contains(request, "IndexName") {
+				mu.Lock()
+				defer mu.Unlock()
+				seen[request] = response
+			}
+			return response
+		}
+	})
+	return func() map[string]json.RawMessage {
+		mu.Lock()
+		defer mu.Unlock()
+		return seen
+	}
+}
+
+// replayIndex makes the index answer what it did once; nil ends that.
+func (b bench) replayIndex(answers map[string]json.RawMessage) {
+	b.net.set(func() {
+		b.net.rewrite = nil
+		if answers == nil {
+			return
+		}
+		b.net.rewrite = func(call, request string, response []byte) []byte {
+			if call != "Query" || !strings.Contains(request, "IndexName") {
+				return response
+			}
+			if old, ok := answers[request]; ok {
+				return old
+			}
+			return []byte(`{"Count":0,"Items":[],"ScannedCount":0}`)
+		}
+	})
+}
+
+// The store may answer a batch of reads in part.
+func TestUnprocessedHeadsAreAskedForAgain(t *testing.T) {
+	b := newBench(t, 3)
+	j := openOn(t, b.client, b.table)
+	const lanes = 12
+	for n := range lanes {
+		l := journal.Lane{Tenant: "acme", Conversation: fmt.Sprintf("c%02d", n)}
+		_, err := j.Admit(t.Context(), submission(l, l.Conversation), start, time.Minute)
+		check(t, err)
+	}
+	partly := 0
+	b.net.set(func() {
+		b.net.answer = func(call, body string) *http.Response { return nil }
+		b.net.rewrite = func(call, request string, response []byte) []byte {
+			if call != "BatchGetItem" {
+				return response
+			}
+			var asked struct {
+				RequestItems map[string]map[string]json.RawMessage
+			}
+			var got struct {
+				Responses       map[string][]json.RawMessage
+				UnprocessedKeys map[string]map[string]json.RawMessage
+			}
+			check(t, errors.Join(json.Unmarshal([]byte(request), &asked), json.Unmarshal(response, &got)))
+			var keys []map[string]json.RawMessage
+			check(t, json.Unmarshal(asked.RequestItems[b.table]["Keys"], &keys))
+			if len(keys) < 2 {
+				return response
+			}
+			partly++
+			kept := keys[:len(keys)/2]
+			left, err := json.Marshal(keys[len(keys)/2:])
+			check(t, err)
+			asked.RequestItems[b.table]["Keys"] = left
+			got.UnprocessedKeys = asked.RequestItems
+			got.Responses[b.table] = only(t, got.Responses[b.table], kept)
+			out, err := json.Marshal(got)
+			check(t, err)
+			return out
+		}
+	})
+	heads, err := j.Due(t.Context(), start.Add(time.Hour), 100)
+	check(t, err)
+	if len(heads) != lanes || partly == 0 {
+		t.Errorf("%d lanes of %d, %d answers in part", len(heads), lanes, partly)
+	}
+}
+
+// only keeps the items with one of the keys.
+func only(t *testing.T, items []json.RawMessage, keys []map[string]json.RawMessage) (kept []json.RawMessage) {
+	t.Helper()
+	for _, raw := range items {
+		var it map[string]json.RawMessage
+		check(t, json.Unmarshal(raw, &it))
+		for _, k := range keys {
+			if string(it["pk"]) == string(k["pk"]) {
+				kept = append(kept, raw)
+			}
+		}
+	}
+	return kept
+}
