@@ -224,7 +224,12 @@ func TestAPIEventsReaderStalls(t *testing.T) {
 	}
 	defer conn.Close()
 	fmt.Fprintf(conn, "GET /v1/conversations/c1/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
-	<-s.left // nobody ever reads
+	select { // nobody ever reads
+	case <-s.left:
+	case <-time.After(20 * time.Second):
+		t.Error("the stream holds on to a reader that does not read")
+		conn.Close()
+	}
 }
 
 func TestAPIConversations(t *testing.T) {

@@ -37,14 +37,15 @@ func (a *Admitter) Conversations(ctx context.Context, tenant, cursor string, lim
 }
 
 // Active lists the conversations of a tenant that are not idle, what is due
-// first.
+// first, at most MaxPage of them.
 func (a *Admitter) Active(ctx context.Context, tenant string) ([]Status, error) {
 	const everything = 1 << 20
 	heads, err := a.cfg.Journal.Due(ctx, time.Unix(1<<40, 0), everything)
 	if err != nil {
 		return nil, AsError("list", err)
 	}
-	return a.statuses(ctx, slices.DeleteFunc(heads, func(h journal.Head) bool { return h.Lane.Tenant != tenant }))
+	heads = slices.DeleteFunc(heads, func(h journal.Head) bool { return h.Lane.Tenant != tenant })
+	return a.statuses(ctx, heads[:min(len(heads), MaxPage)])
 }
 
 // statuses reads every lane. One that is damaged is listed with its head: its

@@ -136,7 +136,8 @@ type Status struct {
 }
 
 // Conversations is a page of conversations, the one opened last first; or
-// every active one, what is due first. In a list no run has its output.
+// the active ones, what is due first, 200 at most. In a list no run has its
+// output.
 type Conversations struct {
 	Conversations []Status `json:"conversations"`
 	Next          string   `json:"next,omitempty"` // cursor of the next page

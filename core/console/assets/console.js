@@ -55,12 +55,16 @@
     if (busy || typing()) return;
     busy = true;
     wanted = false;
+    const begin = performance.now();
     const address = new URL(location.href);
     address.searchParams.set("part", "main");
     fetch(address, { headers: { Accept: "text/html" } })
       .then((answer) => (answer.ok && !answer.redirected ? answer.text() : Promise.reject(answer.status)))
       .then(show, () => {}) // the next event, or the next connection, asks again
-      .finally(() => setTimeout(() => { busy = false; if (wanted) refresh(); }, 300));
+      .finally(() => {
+        const took = performance.now() - begin; // a server that is busy is asked less often
+        setTimeout(() => { busy = false; if (wanted) refresh(); }, Math.min(Math.max(300, 4 * took), 10000));
+      });
   };
   const show = (html) => {
     if (typing()) { wanted = true; return; }
