@@ -28,7 +28,7 @@ const (
 	RuleCounters  Rule = "counters"  // attempts, turns and tool calls are what the records say, within their limits
 	RuleSequence  Rule = "sequence"  // every record is one that may follow the records before it
 	RuleHead      Rule = "head"      // the head follows from the log
-	RuleIdle      Rule = "idle"      // a lane rests only when nothing is open, queued, unread or not handed over (I4, I8)
+	RuleIdle      Rule = "idle"      // a lane is idle only when nothing is open or queued, and rests only when all is read and handed over (I4, I8)
 	RuleDue       Rule = "due"       // a lane that is not idle has a due time (I9)
 	RuleRow       Rule = "row"       // the ledger rows follow from the log
 )

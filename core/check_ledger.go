@@ -159,13 +159,11 @@ func (c *Checker) rest(h LaneHead, unread int) {
 	if pending && (h.State == laneIdle || h.State == laneParked) {
 		c.report(RuleIdle, 0, "the lane is %s and the outcome in slot %d was not handed over", h.State, c.terminals[len(c.terminals)-1].slot)
 	}
-	if h.State == laneIdle {
-		if c.open != "" || len(c.waiting) > 0 {
-			c.report(RuleIdle, 0, "the lane is idle with an open run or queued work")
-		}
-		if unread > 0 {
-			c.report(RuleIdle, 0, "the lane is idle with %d unread inbox entries", unread)
-		}
+	if h.State == laneIdle && (c.open != "" || len(c.waiting) > 0) {
+		c.report(RuleIdle, 0, "the lane is idle with an open run or queued work")
+	}
+	if unread > 0 && (h.State == laneIdle || h.State == laneParked) {
+		c.report(RuleIdle, 0, "the lane is %s with %d unread inbox entries", h.State, unread)
 	}
 	switch {
 	case h.State != laneIdle && h.Due.IsZero():

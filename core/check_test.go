@@ -272,6 +272,7 @@ func TestCheckConversation(t *testing.T) {
 		"idle over an unread entry": {func(e *evidence) {
 			e.ledger.Inbox = append(e.ledger.Inbox, core.InboxSlot{Slot: 4, Kind: "abort"})
 		}, core.RuleIdle, 0},
+		"parked over an unread entry":       {func(e *evidence) { e.cut(4, parked, 3) }, core.RuleIdle, 0},
 		"idle before the outcome is told":   {func(e *evidence) { e.ledger.Head.Settled = 9 }, core.RuleIdle, 0},
 		"parked before the outcome is told": {func(e *evidence) { e.cut(9, core.LaneHead{Epoch: 3, State: "parked", Due: due}, 3) }, core.RuleIdle, 0},
 		"parked without a due time":         {func(e *evidence) { e.cut(4, core.LaneHead{Epoch: 2, State: "parked"}, 2) }, core.RuleDue, 0},

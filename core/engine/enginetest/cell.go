@@ -192,6 +192,10 @@ func (c *cell) step() (done bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	// All that was asked for is acknowledged and all that was sent is delivered.
+	if err := c.verify(); err != nil {
+		return false, err
+	}
 	if c.scenario.operator != nil {
 		if r := c.scenario.operator(c); r != nil {
 			c.requests = append(c.requests, r)
