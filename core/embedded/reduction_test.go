@@ -231,7 +231,8 @@ func TestResponseCeilings(t *testing.T) {
 		}
 		return append(out, stop)
 	}
-	fixed := len(begin.Provider) + len(begin.Model) + len(begin.ResponseID) + len("a") + len("look") + len(`{"order":""}`) + len(called.Raw)
+	const block = 128 // what each block of a response counts for beside its content
+	fixed := block + len(begin.Provider) + len(begin.Model) + len(begin.ResponseID) + len("a") + len("look") + len(`{"order":""}`) + len(called.Raw)
 	sized := func(bytes int) []model.Part {
 		return stream(begin, pieces(0, "a", `{"order":"`+strings.Repeat("x", bytes-fixed)+`"}`), called)
 	}

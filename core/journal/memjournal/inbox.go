@@ -215,14 +215,17 @@ func (p *putting) putEntry(s *store) (bool, error) {
 	return true, nil
 }
 
-// bump makes the lane due. An entry found there that the log already has needs
-// none.
+// bump makes the lane due. An entry found in its slot needs none when the log
+// has it already, or when the lane is ready and due in time: whoever claims it
+// looks after that.
 func (p *putting) bump(s *store) (bool, error) {
 	l := s.lane(p.lane)
-	if p.first != nil && l.head.Drained >= p.slot {
+	h := l.head
+	waits := h.State == journal.Ready && !record.Time(p.due).Before(h.Due)
+	if p.first != nil && (h.Drained >= p.slot || waits) {
 		return false, nil
 	}
-	s.putHead(l, bumped(l.head, p.due))
+	s.putHead(l, bumped(h, p.due))
 	return true, nil
 }
 
