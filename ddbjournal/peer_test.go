@@ -65,9 +65,11 @@ func newTable(t testing.TB, c *dynamodb.Client) string {
 	return name
 }
 
+// openOn is a journal on a table. On a machine that is busy fifty writers may
+// take long over one inbox, which is not what the tests are about.
 func openOn(t testing.TB, c ddbjournal.API, table string) *ddbjournal.Journal {
 	t.Helper()
-	j, err := ddbjournal.New(c, ddbjournal.Config{Table: table, Watch: 5 * time.Millisecond})
+	j, err := ddbjournal.New(c, ddbjournal.Config{Table: table, Watch: 5 * time.Millisecond, Contention: 5 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
