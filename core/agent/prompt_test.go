@@ -96,7 +96,7 @@ func TestPromptThatFails(t *testing.T) {
 				t.Errorf("%+v", o)
 			}
 			heard := slices.ContainsFunc(h.UserErrors(), func(e engine.UserError) bool { return e.Where == "Config.Prompt" })
-			if !heard {
+			if !heard { // a panic too: only the author may know its text
 				t.Errorf("heard %v", h.UserErrors())
 			}
 			if n := len(h.Model().Requests()); n != 0 {
