@@ -95,7 +95,7 @@ func (w *world) check() string {
 		return "I9: the lane has no due time"
 	}
 	for _, e := range inbox[min(log.drained, uint64(len(inbox))):] {
-		late := h.Due.After(time.Now().Add(16 * time.Minute))
+		late := h.Due.After(time.Now().Add(lease + skew))
 		if w.acknowledged(e) && (h.State == journal.Idle || h.State == journal.Parked || late) {
 			return fmt.Sprintf("I4: entry %d (%s) is acknowledged, and its lane is %s, due %s", e.Slot, e.Kind, h.State, h.Due)
 		}

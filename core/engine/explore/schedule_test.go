@@ -78,6 +78,7 @@ func tell(script []int, trace []string, wrong string) string {
 
 var scenarios = []scenario{
 	{name: "plain", pauses: 1, deep: true},
+	{name: "early lease", ahead: true, pauses: 1},
 	{name: "crash", crashes: 1, deep: true},
 	{name: "lost answers", losses: 1},
 	{name: "approval", approval: true, pauses: 1},

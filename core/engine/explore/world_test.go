@@ -34,6 +34,7 @@ type scenario struct {
 	second   bool // a second submission comes
 	crashes  int  // invocations that die
 	losses   int  // answers that are lost
+	ahead    bool // a second delivery, to an invocation whose clock says that the first one's lease is over
 	pauses   int  // invocations that stand still while the others go on
 	deep     bool // one unusual choice more than the others
 	control  control
@@ -65,6 +66,12 @@ type world struct {
 
 type arg struct{}
 
+// An invocation lives a quarter of an hour; skew is more.
+const (
+	lease = 15 * time.Minute
+	skew  = 20 * time.Minute
+)
+
 func newWorld(t *testing.T, sc scenario, script []int) *world {
 	w := &world{t: t, sc: sc, s: newScheduler(script), j: memjournal.New(), q: &wakes{waiting: map[queue.Kind]int{}},
 		counts: map[string]int{}, asked: map[string]bool{}}
@@ -89,7 +96,11 @@ func (w *world) services(j journal.Journal, actor string) (*engine.Admitter, *en
 	registry, err := engine.NewRegistry(0, def.Bind(m).Engine())
 	w.must(err)
 	minted := 0
-	cfg := engine.Config{Journal: j, Queue: w.q, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+	now := time.Now
+	if w.sc.ahead && strings.HasPrefix(actor, "attempt") && actor != "attempt 1" {
+		now = func() time.Time { return time.Now().Add(skew) }
+	}
+	cfg := engine.Config{Journal: j, Queue: w.q, Now: now, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 		NewID: func() string { minted++; return fmt.Sprintf("%s.%d", actor, minted) }}
 	admitter, err := engine.NewAdmitter(cfg, registry.Manifest())
 	w.must(err)
@@ -173,7 +184,9 @@ func (w *world) submit() {
 }
 
 func (w *world) attempt() {
-	w.q.waiting[queue.Attempt]--
+	if !w.sc.ahead || w.counts["attempt"] > 0 {
+		w.q.waiting[queue.Attempt]--
+	}
 	w.start("attempt", func(_ *engine.Admitter, a *engine.Attempter, _ *engine.Settler) { _, _ = a.Attempt(bg, lane) })
 }
 

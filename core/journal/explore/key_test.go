@@ -212,6 +212,11 @@ func (w *world) Check() error {
 // checkInbox is I4: an acknowledged entry that nobody has drained is in a lane
 // that is looked at soon.
 func (w *world) checkInbox(h journal.Head, inbox []journal.Entry, cursor uint64) error {
+	for i, e := range inbox {
+		if e.Slot != uint64(i)+1 {
+			return errors.New("I4: entry " + e.Key + " is not in the slot it was given")
+		}
+	}
 	for _, e := range inbox[cursor:] {
 		switch {
 		case !w.acknowledged(e.Key):
