@@ -74,6 +74,7 @@ type follower struct {
 	pending event.Event // the last provisional event yielded, until superseded
 	at      event.Position
 	sub     uint64
+	head    journal.Head // as it last moved
 	stopped bool
 }
 
@@ -173,17 +174,17 @@ func (f *follower) provisional(e event.Event) {
 func (f *follower) put(n Numbered) { f.stopped = f.stopped || !f.yield(n, nil) }
 
 // watch reports moves of the head, which other processes make too.
-func (f *follower) watch(ctx context.Context) <-chan error {
+func (f *follower) watch(ctx context.Context) <-chan move {
 	if !f.o.Follow {
 		return nil
 	}
-	moved := make(chan error)
+	moved := make(chan move)
 	go func() {
 		var seen journal.Head
 		for {
 			head, err := f.a.cfg.Journal.Watch(ctx, f.lane, seen)
 			select {
-			case moved <- err:
+			case moved <- move{head, err}:
 			case <-ctx.Done():
 				return
 			}
@@ -196,15 +197,28 @@ func (f *follower) watch(ctx context.Context) <-chan error {
 	return moved
 }
 
+// elsewhere reports that somebody may be writing whom this process does not
+// hear.
+func (f *follower) elsewhere() bool {
+	feed := f.a.cfg.Feed
+	return feed == nil || f.a.cfg.Boot == "" || f.head.State == journal.Running && !feed.works(f.lane)
+}
+
+// move is a change of the head, or why none can be seen.
+type move struct {
+	head journal.Head
+	err  error
+}
+
 // wait returns when there may be more. A batch of another process moves no
-// head: as long as this process does not see every write, it looks now and then.
-func (f *follower) wait(ctx context.Context, reader *feedReader, moved <-chan error) error {
+// head: while this process may not see every write, it looks now and then.
+func (f *follower) wait(ctx context.Context, reader *feedReader, moved <-chan move) error {
 	var wake <-chan struct{}
 	if reader != nil {
 		wake = reader.wake
 	}
 	var look <-chan time.Time
-	if f.a.cfg.Feed == nil || f.a.cfg.Boot == "" {
+	if f.elsewhere() {
 		every := f.o.Poll
 		if every <= 0 {
 			every = time.Second
@@ -216,8 +230,9 @@ func (f *follower) wait(ctx context.Context, reader *feedReader, moved <-chan er
 	select {
 	case <-wake:
 	case <-look:
-	case err := <-moved:
-		return err
+	case m := <-moved:
+		f.head = m.head
+		return m.err
 	case <-ctx.Done():
 		return ctx.Err()
 	}

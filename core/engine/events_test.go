@@ -297,6 +297,46 @@ func TestTakeoverRetracts(t *testing.T) {
 	})
 }
 
+// A reader that hears nothing of the attempt that takes over, because it is in
+// another process, still learns that what it shows is void.
+func TestTakeoverElsewhereRetracts(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		hang := func() *speaker {
+			return &speaker{answers: []func(context.Context, func(model.Part) error) error{hangs("Wrong")}}
+		}
+		r := newRig(t, define(t, agent.Policy{})).withFeed(hang())
+		other := newRig(t, r.def)
+		other.journal = r.journal
+		other.withFeed(hang())
+		r.submit(kim)
+		rd := r.read(engine.EventsOptions{Follow: true, Live: true})
+		attempt := func(at *engine.Attempter) (end func()) {
+			ctx, stop := context.WithCancel(bg)
+			gone := make(chan struct{})
+			go func() { defer close(gone); _, _ = at.Attempt(ctx, r.lane) }()
+			time.Sleep(2 * time.Second)
+			return func() { stop(); <-gone }
+		}
+		shown := func() (d event.Display) {
+			for _, n := range rd.so() {
+				d.Add(n.Event)
+			}
+			return d
+		}
+		end := attempt(r.attempt)
+		if d := shown(); d.Pending() != "Wrong" {
+			t.Errorf("before: %q", d.Pending())
+		}
+		end()
+		end = attempt(other.attempt)
+		if d := shown(); d.Pending() != "" {
+			t.Errorf("after another process took over: %q", d.Pending())
+		}
+		end()
+		ordered(t, rd.end(), 0)
+	})
+}
+
 // conformance: RUN-010 @embedded
 //
 // A reader that stops reading changes nothing: the run takes the same time and

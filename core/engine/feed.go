@@ -72,6 +72,14 @@ func (f *Feed) end(lane journal.Lane) {
 	f.drop(lane, l)
 }
 
+// works reports that an attempt of this process is at work on a lane.
+func (f *Feed) works(lane journal.Lane) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	l := f.lanes[lane]
+	return l != nil && l.attempts > 0
+}
+
 // live publishes a provisional event.
 func (f *Feed) live(lane journal.Lane, e event.Event) {
 	f.mu.Lock()

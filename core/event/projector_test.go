@@ -255,3 +255,38 @@ func TestProjectorNamesTheNewestAttempt(t *testing.T) {
 		t.Errorf("attempt = %+v", p.Attempt())
 	}
 }
+
+// What the log has overtaken is no news: text of a turn with its response, words
+// about a call that has ended, and anything of an attempt that is over.
+func TestSuperseded(t *testing.T) {
+	var p event.Projector
+	log := stories()[0].log()
+	project(t, &p, log[0])
+	at, ok := p.Active()
+	if !ok {
+		t.Fatal("no run is active")
+	}
+	text := event.Event{Run: at.Run, Epoch: 1, Turn: 1, Provisional: true, Data: event.TextDelta{Text: "x"}}
+	word := event.Event{Run: at.Run, Epoch: 1, Turn: 1, Call: "k1", Provisional: true, Data: event.ToolCallProgress{}}
+	other := text
+	other.Run = "another"
+	check := func(when string, e event.Event, epoch uint64, want bool) {
+		t.Helper()
+		if got := p.Superseded(e, epoch); got != want {
+			t.Errorf("%s: superseded = %v", when, got)
+		}
+	}
+	check("before the response", text, 1, false)
+	check("of another run", other, 1, true)
+	check("of an older attempt", text, 2, true)
+	check("about a call that is not declared", word, 1, true)
+	project(t, &p, log[1])
+	check("after the response", text, 1, true)
+	text.Turn = 2
+	check("of the next turn", text, 1, false)
+	check("about an open call", word, 1, false)
+	for _, b := range log[2:] {
+		project(t, &p, b)
+	}
+	check("about a call that has ended", word, 1, true)
+}
