@@ -231,8 +231,7 @@ func TestResponseCeilings(t *testing.T) {
 		}
 		return append(out, stop)
 	}
-	const block = 128 // what each block of a response counts for beside its content
-	fixed := block + len(begin.Provider) + len(begin.Model) + len(begin.ResponseID) + len("a") + len("look") + len(`{"order":""}`) + len(called.Raw)
+	fixed := model.BlockOverhead + len(begin.Provider) + len(begin.Model) + len(begin.ResponseID) + len("a") + len("look") + len(`{"order":""}`) + len(called.Raw)
 	sized := func(bytes int) []model.Part {
 		return stream(begin, pieces(0, "a", `{"order":"`+strings.Repeat("x", bytes-fixed)+`"}`), called)
 	}

@@ -58,8 +58,9 @@ func NewReducer(limits Limits) *Reducer {
 	}
 }
 
-// blockOverhead is what a block costs beside its content, at least.
-const blockOverhead = 128
+// BlockOverhead is what a block counts towards the bytes of a response beside
+// its content: a block costs memory, however little it holds.
+const BlockOverhead = 128
 
 func tighten(limit, ceiling int) int {
 	if limit <= 0 || limit > ceiling {
@@ -180,7 +181,7 @@ func (r *Reducer) open(index int, kind blockKind, start bool) (*block, error) {
 	}
 	b := &block{index: index, kind: kind}
 	r.blocks = append(r.blocks, b)
-	return b, r.grow(blockOverhead)
+	return b, r.grow(BlockOverhead)
 }
 
 func (r *Reducer) delta(index int, kind blockKind, text string) error {

@@ -384,9 +384,9 @@ func TestReduceLimits(t *testing.T) {
 		passes bool
 	}{
 		"defaults":          {model.Limits{}, true},
-		"exactly":           {model.Limits{MaxParts: 4, MaxBytes: 128 + len("p") + len("m") + len("r1") + 8 + len("end_turn")}, true},
+		"exactly":           {model.Limits{MaxParts: 4, MaxBytes: model.BlockOverhead + len("p") + len("m") + len("r1") + 8 + len("end_turn")}, true},
 		"one part less":     {model.Limits{MaxParts: 3}, false},
-		"one byte less":     {model.Limits{MaxBytes: 128 + len("p") + len("m") + len("r1") + 8 + len("end_turn") - 1}, false},
+		"one byte less":     {model.Limits{MaxBytes: model.BlockOverhead + len("p") + len("m") + len("r1") + 8 + len("end_turn") - 1}, false},
 		"negative: ceiling": {model.Limits{MaxParts: -1, MaxBytes: -1}, true},
 	} {
 		if _, err := reduce(long, tc.limits); (err == nil) != tc.passes {

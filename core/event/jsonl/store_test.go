@@ -160,6 +160,25 @@ func TestTornTail(t *testing.T) {
 	}
 }
 
+// conformance: APP-06 @embedded
+//
+// Nothing of a torn line is left behind the next one, however long it was.
+func TestTornTailIsCutOff(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "events.jsonl")
+	s := open(t, path)
+	add(t, s, told()[0], told()[1])
+	want := contents(t, path)
+	other := filepath.Join(t.TempDir(), "torn.jsonl")
+	first := want[:bytes.IndexByte(want, '\n')+1]
+	if err := os.WriteFile(other, append(bytes.Clone(first), bytes.Repeat([]byte("x"), 1<<16)...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	add(t, open(t, other), told()[1])
+	if got := contents(t, other); !bytes.Equal(got, want) {
+		t.Errorf("%d bytes are left, want %d", len(got), len(want))
+	}
+}
+
 // conformance: APP-05 @embedded
 //
 // Damage anywhere else is an error that names its line, and so is a version or
