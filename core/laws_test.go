@@ -109,6 +109,10 @@ func TestLaws(t *testing.T) {
 		w := newWorld()
 		w.spec.Policy.MaxTurns = rapid.IntRange(1, 6).Draw(t, "turns")
 		w.spec.Policy.MaxToolCalls = rapid.IntRange(1, 8).Draw(t, "calls")
+		w.host, w.places = rapid.Bool().Draw(t, "host"), rapid.Bool().Draw(t, "places")
+		if rapid.Bool().Draw(t, "all") {
+			w.spec.Policy.Drain = core.DrainAll
+		}
 		submitSome(t, w)
 		drive(t, w, 12)
 		checkWorld(t, w)
@@ -126,9 +130,14 @@ func checkWorld(t fataler, w *world) {
 	for _, b := range w.log {
 		for _, r := range b.Records {
 			if s, ok := r.(record.RunSettled); ok {
-				settled[s.Run]++
+				for _, o := range core.Outcomes(s) {
+					settled[o.Run]++
+				}
 			}
 		}
+	}
+	if len(w.state.Steering) > 0 {
+		t.Errorf("steering of settled submissions has no answer: %v", w.state.Steering)
 	}
 	if len(w.state.Aborts) > 0 {
 		t.Errorf("aborts of settled submissions are remembered: %v", w.state.Aborts)
@@ -174,12 +183,13 @@ func TestRecoveryFromEveryPrefix(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld()
 		w.spec.Policy.MaxTurns = rapid.IntRange(1, 4).Draw(t, "turns")
+		w.host, w.places = rapid.Bool().Draw(t, "host"), rapid.Bool().Draw(t, "places")
 		submitSome(t, w)
 		drive(t, w, 3)
 		cut := rapid.IntRange(0, len(w.log)).Draw(t, "cut")
 		again := newWorld()
 		again.spec, again.inbox, again.now, again.boot, again.epoch = w.spec, w.inbox, w.now, w.boot+1, w.epoch
-		again.turns, again.steps = w.turns, w.steps
+		again.turns, again.steps, again.host, again.places = w.turns, w.steps, w.host, w.places
 		for _, b := range w.log[:cut] {
 			if err := core.Fold(again.state, b); err != nil {
 				t.Fatalf("prefix: %v", err)

@@ -30,12 +30,16 @@ type world struct {
 	effect map[string]int    // effects that really happened, by operation
 	traces []trace           // when each effect happened
 	starts map[string]int    // handler starts, by call
-	live   []core.Effect     // effects under way in this attempt
-	seen   map[string]bool   // proposals of this attempt
-	turns  int
-	steps  int
-	plans  []string
-	closed uint64 // slot settle has handed over
+	// allowed is what the host said and the places it gave, by attempt and call.
+	allowed map[string]bool
+	live    []core.Effect   // effects under way in this attempt
+	seen    map[string]bool // proposals of this attempt
+	turns   int
+	steps   int
+	plans   []string
+	host    bool   // authorizes every call
+	places  bool   // bounds handlers across its runs
+	closed  uint64 // slot settle has handed over
 }
 
 // trace is one effect and the length of the log when it happened.
@@ -45,12 +49,12 @@ type trace struct {
 }
 
 func newWorld() *world {
-	w := &world{state: &core.State{}, now: epoch0, fates: map[string]string{}, effect: map[string]int{}, starts: map[string]int{},
+	w := &world{state: &core.State{}, now: epoch0, fates: map[string]string{}, effect: map[string]int{}, starts: map[string]int{}, allowed: map[string]bool{},
 		spec: core.Spec{Agent: "a", Version: "1", Digest: "def1", Policy: defaultPolicy()}}
 	for _, t := range []core.ToolSpec{
 		{Name: "look", Class: record.Readonly}, {Name: "put", Class: record.Idempotent}, {Name: "pay", Class: record.Uncertain},
 		{Name: "wire", Class: record.Uncertain, Probe: true}, {Name: "sign", Class: record.Uncertain, Approval: true, Probe: true},
-		{Name: "lone", Class: record.Readonly, Sequential: true},
+		{Name: "lone", Class: record.Readonly, Sequential: true}, {Name: "row", Class: record.Idempotent, Group: "db"},
 	} {
 		t.Timeout = time.Minute
 		w.spec.Tools = append(w.spec.Tools, t)
@@ -58,6 +62,8 @@ func newWorld() *world {
 	w.spec.Policy.RepeatedFailureLimit = 0
 	w.spec.Policy.MaxDuration = 48 * time.Hour
 	w.spec.Policy.ToolConcurrency = 2
+	w.spec.Policy.Groups = map[string]int{"db": 1}
+	w.spec.ProviderTools = []string{"web"}
 	return w
 }
 
@@ -75,7 +81,7 @@ func (w *world) claim(newBoot bool) {
 	}
 	w.epoch++
 	w.info = core.AttemptInfo{ID: fmt.Sprint("A", w.epoch), Boot: fmt.Sprint("boot", w.boot), Epoch: w.epoch, Version: uint64(len(w.inbox)),
-		Settled: w.closed, Exclusive: true}
+		Settled: w.closed, Exclusive: true, Authorizes: w.host, Permits: w.places}
 	w.desk, w.live, w.seen = core.NewDesk(w.info), nil, map[string]bool{}
 	w.end = w.now.Add(15 * time.Minute)
 }
@@ -141,8 +147,13 @@ func (w *world) begin(t fataler, e core.Effect) {
 	case core.AckStep, core.StopEffects:
 		if _, stop := e.(core.StopEffects); stop {
 			for i, l := range w.live {
-				if st, ok := l.(core.StartTool); ok {
-					w.live[i] = stopped{st}
+				switch l := l.(type) {
+				case core.StartTool:
+					w.live[i] = stopped{l}
+				case core.Authorize:
+					w.live[i] = cutQuestion{l}
+				case core.AcquirePermit:
+					w.live[i] = cutWait{l}
 				}
 			}
 		}
@@ -156,10 +167,17 @@ func (w *world) begin(t fataler, e core.Effect) {
 		if w.seen[key] && w.tool(e.Tool).Class == record.Uncertain && c.Starts == w.starts[e.Call] {
 			t.Fatalf("handler of %s proposed twice for one preparation", e.Call)
 		}
+		if w.host && !w.allowed[w.info.ID+e.Call] {
+			t.Fatalf("handler of %s starts without the host's word", e.Call)
+		}
+		if w.places && !w.allowed[w.info.ID+" place "+e.Call] {
+			t.Fatalf("handler of %s starts without a place", e.Call)
+		}
+		delete(w.allowed, w.info.ID+" place "+e.Call)
 		w.seen[key] = true
 		w.starts[e.Call]++
 		w.runHandler(e)
-	case core.ReadInbox, core.Reconcile, core.CallModel, core.Delay: // may be repeated for a new reason, never while one is under way
+	case core.ReadInbox, core.Reconcile, core.CallModel, core.Delay, core.Authorize, core.AcquirePermit: // may be repeated for a new reason, never while one is under way
 		for _, l := range w.live {
 			if mustJSON(l) == mustJSON(e) && fmt.Sprintf("%T", l) == fmt.Sprintf("%T", e) {
 				t.Fatalf("%T proposed while it is under way", e)
@@ -177,6 +195,12 @@ func (w *world) begin(t fataler, e core.Effect) {
 
 // stopped is a handler that was told to end.
 type stopped struct{ core.StartTool }
+
+// A question and a wait that were told to end: they have no answer.
+type (
+	cutQuestion struct{ core.Authorize }
+	cutWait     struct{ core.AcquirePermit }
+)
 
 // runHandler decides at the start whether the effect happens: whether anybody
 // learns of it is another matter.
@@ -220,6 +244,20 @@ func (w *world) finish(t *rapid.T, i int) {
 
 func (w *world) ending(t *rapid.T, e core.Effect) core.Fact {
 	switch e := e.(type) {
+	case cutQuestion:
+		return core.Authorized{Call: e.Call, Interrupted: true}
+	case cutWait:
+		return core.PermitHeld{Call: e.Call}
+	case core.Authorize:
+		a := core.Authorized{Call: e.Call, Allowed: rapid.IntRange(0, 11).Draw(t, "allowed") > 0}
+		if rapid.IntRange(0, 30).Draw(t, "host fails") == 0 {
+			a = core.Authorized{Call: e.Call, Err: &record.Error{Kind: core.AuthorizationFailed, Message: "no"}}
+		}
+		w.allowed[w.info.ID+e.Call] = a.Allowed
+		return a
+	case core.AcquirePermit:
+		w.allowed[w.info.ID+" place "+e.Call] = true
+		return core.PermitHeld{Call: e.Call, Held: true}
 	case core.ReadInbox:
 		return core.InboxRead{Version: uint64(len(w.inbox)), Entries: slices.Clone(w.inbox[min(e.After, uint64(len(w.inbox))):])}
 	case core.DecodeInput:
@@ -283,6 +321,9 @@ func (w *world) toolEnds(t *rapid.T, e core.StartTool) core.Fact {
 
 func (w *world) model(t *rapid.T) core.Fact {
 	w.turns++
+	if r := w.state.Run; r != nil && rapid.IntRange(0, 9).Draw(t, "somebody writes") == 0 {
+		w.somebodyWrites(t, r.ID)
+	}
 	resp := &core.Response{Stop: "stop", Provider: "test", Model: "m", Message: record.TextMessage(record.Assistant, "done")}
 	switch n := rapid.IntRange(0, 9).Draw(t, "model"); {
 	case n == 0:
@@ -295,8 +336,24 @@ func (w *world) model(t *rapid.T) core.Fact {
 			w.fates[id] = rapid.SampledFrom([]string{"happens", "never"}).Draw(t, "fate")
 			resp.Message.Parts = append(resp.Message.Parts, record.ToolCallPart{ID: id, Tool: tool, Args: record.MustValue(map[string]any{})})
 		}
+	case n == 7 && !w.constrained():
+		id := fmt.Sprintf("w%d", w.turns)
+		resp.Message.Parts = append(record.Parts{record.ToolCallPart{ID: id, Tool: "web", Args: record.MustValue(nil), ProviderExecuted: true},
+			record.ToolResultPart{Call: id, Tool: "web", Result: record.MustValue(1), ProviderExecuted: true}}, resp.Message.Parts...)
+		if rapid.Bool().Draw(t, "goes on") {
+			resp.Stop = "tool-calls"
+		}
 	}
 	return core.ModelEnded{Response: resp}
+}
+
+// somebodyWrites sends steering or a follow-up while the model is asked.
+func (w *world) somebodyWrites(t *rapid.T, run string) {
+	if rapid.Bool().Draw(t, "steering") {
+		w.send(core.Steer{Submission: run, Key: fmt.Sprint("k", len(w.inbox)), Text: record.TextValue("hurry")})
+		return
+	}
+	w.send(core.Submit{Submission: core.Submission{ID: fmt.Sprint("f", len(w.inbox)), Agent: "a", Input: record.MustValue(1), FollowUp: true, AdmittedAt: w.now}})
 }
 
 func (w *world) constrained() bool {
@@ -308,7 +365,7 @@ func (w *world) constrained() bool {
 // declaration order, in the message right behind it.
 func (w *world) checkPairs(t fataler, messages []record.Message) {
 	for i, m := range messages {
-		calls := m.Calls()
+		calls := slices.DeleteFunc(m.Calls(), func(c record.ToolCallPart) bool { return c.ProviderExecuted })
 		if len(calls) == 0 {
 			continue
 		}

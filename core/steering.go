@@ -159,6 +159,11 @@ func (r *Run) followUpApplied(s *State, rec record.FollowUpApplied) error {
 		return illegal("submission %s is no queued follow-up", rec.Submission)
 	}
 	s.Queue = slices.Delete(s.Queue, i, i+1)
+	for k := range s.Steering { // what was for the follow-up is for its host now
+		if s.Steering[k].Submission == rec.Submission {
+			s.Steering[k].Submission = r.ID
+		}
+	}
 	s.History = append(s.History, Entry{Run: r.ID, Message: userMessage(rec.Text)})
 	r.Joined = append(r.Joined, rec.Submission)
 	return nil
