@@ -67,12 +67,14 @@ func get(t *testing.T, address, token string) *http.Response {
 // What others can reach is not served without a token, nor with a short one.
 func TestServeNeedsAToken(t *testing.T) {
 	rt := openEcho(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // or one that serves would do so for ever
+	defer cancel()
 	for _, tt := range []struct{ listen, token string }{{"0.0.0.0:0", ""}, {"0.0.0.0:0", "short"}, {"127.0.0.1:0", "short"}, {"127.0.0.1:0", "0123456789 abcdef"}} {
 		l, err := net.Listen("tcp", tt.listen)
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = rt.Serve(t.Context(), l, embedded.ServeOptions{Token: tt.token})
+		err = rt.Serve(ctx, l, embedded.ServeOptions{Token: tt.token})
 		if err == nil || strings.Contains(err.Error(), "abcdef") || (tt.token == "") != errors.Is(err, embedded.ErrNeedsToken) {
 			t.Errorf("%+v: %v", tt, err)
 		}
