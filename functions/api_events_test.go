@@ -110,6 +110,17 @@ func TestAPIEventStream(t *testing.T) {
 	}
 }
 
+// A request for the headers of a stream ends.
+func TestAPIEventsHead(t *testing.T) {
+	w := newWorld(t)
+	answer[wire.Submitted](w, 202, "POST", "/v1/conversations/c1/submissions", `{"agent":"echo","input":"hi"}`)
+	rec := httptest.NewRecorder()
+	w.api.ServeHTTP(rec, httptest.NewRequest("HEAD", "http://localhost/v1/conversations/c1/events", nil))
+	if got := rec.Header().Get("Content-Type"); rec.Code != 200 || got != "text/event-stream" {
+		t.Errorf("%d, %s", rec.Code, got)
+	}
+}
+
 // Who follows sees what happens next; it ends with its reader.
 func TestAPIEventsFollow(t *testing.T) {
 	w := newWorld(t)

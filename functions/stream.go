@@ -50,11 +50,15 @@ func (a *api) stream(w http.ResponseWriter, r *http.Request, q eventQuery, sourc
 	defer a.streams.Add(-1)
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	items := pull(ctx, source(ctx))
 	out := &streamWriter{w: w, rc: http.NewResponseController(w), lines: q.lines, stall: a.opts.Stall}
+	if r.Method == http.MethodHead { // there is no body that could end
+		out.begin()
+		return nil
+	}
 	if q.Follow {
 		_ = out.rc.SetReadDeadline(time.Time{}) // the request has been read; the answer has no end
 	}
+	items := pull(ctx, source(ctx))
 	beat := time.NewTicker(a.opts.Heartbeat)
 	defer beat.Stop()
 	// What is known at once decides between a refusal and a stream.
