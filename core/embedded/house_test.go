@@ -124,11 +124,6 @@ func (h *house) ends(id, status, kind string) engine.Progress {
 	return p
 }
 
-func (h *house) run() engine.Progress {
-	h.t.Helper()
-	return h.await(h.submit("k"), engine.UntilSettled)
-}
-
 // batches is the log, and verifies it.
 func (h *house) batches() []record.Batch {
 	h.t.Helper()

@@ -143,15 +143,14 @@ func TestReasoningSurvivesAKill(t *testing.T) {
 			strict := &strictProvider{t: t, answers: recording.Exchanges}
 			h := agenttest.Bind(t, reader(t, "Help.", &ran).Bind(newModel(t, anthropic.Config{HTTPClient: strict.client(), Thinking: anthropic.Thinking{Budget: 2000}})))
 			h.Kill(n, after)
-			run := h.Run("Oslo?", agenttest.In("c"), agenttest.Key("k"))
+			h.Run("Oslo?", agenttest.In("c"), agenttest.Key("k"))
 			if !h.Killed() {
 				break
 			}
 			kills++
 			h.Restart()
 			h.Work()
-			run = h.Run("Oslo?", agenttest.In("c"), agenttest.Key("k"))
-			run.Completed(nil)
+			h.Run("Oslo?", agenttest.In("c"), agenttest.Key("k")).Completed(nil)
 			h.Verify()
 		}
 	}
