@@ -171,7 +171,7 @@ func (c *cell) insist(r *request, beside *life) error {
 
 // arrive is what somebody else asks for at the very instant of a failpoint.
 func (c *cell) arrive() error {
-	r := abort(c)
+	r := abortOf(c.accepted[0])
 	if c.store.Death == Submission {
 		c.accepted = append(c.accepted, "")
 		r = submit(c, len(c.accepted))
@@ -182,9 +182,24 @@ func (c *cell) arrive() error {
 		c.arrived = do(ctx, a)
 		return c.arrived
 	}
+	over := c.ended()
 	c.requests = append(c.requests, r)
 	_, err := c.ask(r)
+	if err == nil && over && c.store.Death == Abort && c.arrived == nil {
+		err = errors.New("an abort was accepted although every run had its outcome")
+	}
 	return err
+}
+
+// ended reports whether everything accepted has its outcome in its row.
+func (c *cell) ended() bool {
+	for _, id := range c.accepted {
+		row, err := c.opened.Journal.Submission(context.Background(), tenant, id)
+		if err != nil || row.Outcome == nil {
+			return false
+		}
+	}
+	return true
 }
 
 // revived says that a life was frozen and goes on: what others did meanwhile it

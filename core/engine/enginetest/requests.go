@@ -73,9 +73,12 @@ func resolve(c *cell) *request {
 }
 
 // abort ends the run that is open.
-func abort(*cell) *request {
+func abort(*cell) *request { return abortOf("") }
+
+// abortOf ends a submission; without one, the run that is open.
+func abortOf(submission string) *request {
 	return &request{name: "abort", done: []engine.ErrorKind{engine.KindSettled}, do: func(ctx context.Context, a *engine.Admitter) error {
-		_, err := a.RequestAbort(ctx, engine.AbortRequest{Tenant: tenant, Principal: person, Conversation: conversation, Reason: "enough"})
+		_, err := a.RequestAbort(ctx, engine.AbortRequest{Tenant: tenant, Principal: person, Conversation: conversation, Submission: submission, Reason: "enough"})
 		return err
 	}}
 }
