@@ -195,3 +195,21 @@ func (h *house) stands(id string) engine.Progress {
 	}
 	return p
 }
+
+// At a limit the drain is recorded first, and then the policy decides.
+//
+// conformance: TURN-17 @embedded
+func TestSteeringAtALimit(t *testing.T) {
+	l := &log{}
+	var h *house
+	h = build(t, embedded.Config{}, agentOf(t, agent.Policy{MaxTurns: 1, OnExhaustion: agent.FailOnExhaustion}, noting(l, "look", tool.Readonly())),
+		while(func() { h.steer("one more thing"); h.drained(record.KindSteeringQueued, 1) }, callOf("look"))...)
+	h.ends(h.submit("k"), "failed", record.PolicyError)
+	var order []record.Kind
+	for _, r := range h.records(record.KindCallSettled, record.KindSteeringApplied, record.KindRunSettled) {
+		order = append(order, r.Kind())
+	}
+	if want := []record.Kind{record.KindCallSettled, record.KindSteeringApplied, record.KindRunSettled}; !slices.Equal(order, want) {
+		t.Errorf("recorded %v, want %v", order, want)
+	}
+}
