@@ -88,17 +88,25 @@ func TestTail(t *testing.T) {
 	s := newShell(t)
 	s.ok("submit", "--agent", "echo", "--conversation", "before", "--input", `"x"`, "--wait")
 	lines, stop := s.follow("tail", "--json")
-	// It begins with what happens once it listens: work goes on until it is seen.
-	started := false
-	for !started {
+	// It begins with what happens once it listens, perhaps in the middle of a run:
+	// work goes on until a run is seen from its start to its end.
+	var seen []string
+	for len(seen) == 0 || seen[len(seen)-1] != "RunCompleted" {
 		s.ok("submit", "--agent", "echo", "--conversation", "c1", "--input", `"x"`, "--wait")
-		select {
-		case kind := <-lines:
-			if started = true; kind != "RunStarted" {
-				t.Errorf("it begins with %s", kind)
+		for more := true; more; {
+			select {
+			case kind := <-lines:
+				if kind == "RunStarted" || len(seen) > 0 {
+					seen = append(seen, kind)
+				}
+				more = kind != "RunCompleted" || len(seen) == 0
+			default:
+				more = false
 			}
-		default:
 		}
+	}
+	if strings.Count(strings.Join(seen, " "), "RunStarted") == 0 || seen[0] != "RunStarted" {
+		t.Errorf("seen %v", seen)
 	}
 	if code := stop(); code != 0 {
 		t.Errorf("an interrupt ends it with %d", code)
