@@ -16,6 +16,9 @@ import (
 // and are answered with the members that are shown.
 func TestHTTPPage(t *testing.T) {
 	if _, err := exec.LookPath("curl"); err != nil {
+		if os.Getenv("LAYOVER_TOOLS") != "" {
+			t.Fatal("no curl: install the package curl")
+		}
 		t.Skip("no curl: install the package curl")
 	}
 	binary := filepath.Join(t.TempDir(), "layover")

@@ -35,6 +35,9 @@ type terminal struct {
 func newTerminal(t *testing.T, columns int, env map[string]string) *terminal {
 	t.Helper()
 	if _, err := exec.LookPath("tmux"); err != nil {
+		if os.Getenv("LAYOVER_TOOLS") != "" {
+			t.Fatal("no tmux: install the package tmux")
+		}
 		t.Skip("no tmux: install the package tmux")
 	}
 	self, err := os.Executable()

@@ -34,6 +34,9 @@ func newBrowser(t *testing.T, width, height int, dark bool) *browser {
 		}
 	}
 	if path == "" {
+		if os.Getenv("LAYOVER_TOOLS") != "" {
+			t.Fatal("no Chromium: install the package chromium, or name one with LAYOVER_CHROMIUM")
+		}
 		t.Skip("no Chromium: install the package chromium, or name one with LAYOVER_CHROMIUM")
 	}
 	theirIn, in, err := os.Pipe()
