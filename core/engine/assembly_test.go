@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/layover-run/layover/core/journal"
@@ -70,8 +71,18 @@ func openEmbedded(t *testing.T, dir string) *embeddedJournal {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = j.Close() })
+	t.Cleanup(func() {
+		comeToRest()
+		_ = j.Close()
+	})
 	return &embeddedJournal{Journal: j, dir: dir}
+}
+
+// comeToRest waits for what a test leaves running in its bubble: a file, unlike
+// memory, must not be closed under it.
+func comeToRest() {
+	defer func() { _ = recover() }() // not in a bubble: nothing to wait for
+	synctest.Wait()
 }
 
 func (j *embeddedJournal) restart(t *testing.T) Journal {
