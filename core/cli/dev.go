@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -20,6 +21,7 @@ import (
 	"github.com/layover-run/layover/core/event"
 	"github.com/layover-run/layover/core/failpoint"
 	"github.com/layover-run/layover/core/journal"
+	"github.com/layover-run/layover/core/model"
 	"github.com/layover-run/layover/core/model/demo"
 )
 
@@ -208,20 +210,39 @@ func (a *app) forget(url string) {
 	}
 }
 
+// models says who answers.
+func (a *app) models() string {
+	var names []string
+	for _, d := range a.Agents {
+		name := "of the agents' own"
+		switch m := d.Engine().Model.(type) {
+		case nil:
+			name = onDemo
+		case model.Named:
+			if provider, of := m.Identity(); provider == "demo" {
+				name = onDemo
+			} else {
+				name = provider + " " + of
+			}
+		}
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+const onDemo = "demo: it picks tools by rules, to try things out without an account"
+
 func (a *app) banner(url string) {
 	names := make([]string, len(a.Agents))
-	approval, onDemo := false, false
+	approval := false
 	for i, d := range a.Agents {
 		e := d.Engine()
 		names[i] = e.Facts.Name
-		onDemo = onDemo || e.Model == nil
 		for _, t := range e.Facts.Tools {
 			approval = approval || t.Approval
 		}
-	}
-	model := "of the agents' own"
-	if onDemo {
-		model = "demo: it picks tools by rules, to try things out without an account"
 	}
 	program := a.remote()
 	commands := []string{submitLine(program, a.Agents[0], "demo") + " --wait=parked"}
@@ -239,7 +260,7 @@ func (a *app) banner(url string) {
 	a.facts([][]string{
 		{"  url", url + "  in a browser it is the console"},
 		{"  data", show(a.data, 0)},
-		{"  model", model},
+		{"  model", a.models()},
 		{"  agents", strings.Join(names, ", ")},
 	})
 	a.printf("\ntry in another terminal:\n  %s\n\nwhat happens to runs:\n", strings.Join(commands, "\n  "))
