@@ -205,31 +205,25 @@ func (p Policy) resolve(approvals bool) (core.Policy, []error) {
 			refuse("GroupConcurrency", "%d for group %q: from 1 to %d", n, group, maxConcurrency)
 		}
 	}
-	switch out.OnExhaustion {
-	case "":
-		out.OnExhaustion = FinalAnswer
-	case FinalAnswer, FailOnExhaustion:
-	default:
-		refuse("OnExhaustion", "%q is neither %q nor %q", out.OnExhaustion, FinalAnswer, FailOnExhaustion)
-	}
-	switch out.Drain {
-	case "":
-		out.Drain = DrainOne
-	case DrainOne, DrainAll:
-	default:
-		refuse("DrainPolicy", "%q is neither %q nor %q", out.Drain, DrainOne, DrainAll)
-	}
-	switch out.OnInvalidCall {
-	case "":
-		out.OnInvalidCall = ReturnInvalid
-	case ReturnInvalid, FailInvalid:
-	default:
-		refuse("OnInvalidToolCall", "%q is neither %q nor %q", out.OnInvalidCall, ReturnInvalid, FailInvalid)
-	}
+	out.OnExhaustion = either(refuse, "OnExhaustion", out.OnExhaustion, FinalAnswer, FailOnExhaustion)
+	out.Drain = either(refuse, "DrainPolicy", out.Drain, DrainOne, DrainAll)
+	out.OnInvalidCall = either(refuse, "OnInvalidToolCall", out.OnInvalidCall, ReturnInvalid, FailInvalid)
 	if out.MaxDuration > 0 && out.ApprovalExpiry > out.MaxDuration {
 		refuse("ApprovalExpiry", "%s is beyond MaxDuration (%s): the run would be over before", out.ApprovalExpiry, out.MaxDuration)
 	}
 	return out, errs
+}
+
+// either is a choice of two, the first of which is the default.
+func either[T ~string](refuse func(field, format string, args ...any), field string, value, first, second T) T {
+	switch value {
+	case "":
+		return first
+	case first, second:
+	default:
+		refuse(field, "%q is neither %q nor %q", value, first, second)
+	}
+	return value
 }
 
 // unsupported names the fields in use that no stage of the engine honours yet:
