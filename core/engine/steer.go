@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"time"
 	"unicode/utf8"
 
@@ -153,15 +152,13 @@ func (a *Admitter) steered(ctx context.Context, lane journal.Lane, principal, ke
 		if err != nil {
 			return nil, err
 		}
-		b, err := record.Open(sealed, lane.Tenant, lane.Conversation)
-		if err != nil {
+		if err := foldSealed(k.state, lane, sealed, func(b record.Batch) error {
+			for _, r := range b.Records {
+				k.follow(b, r, principal, key)
+			}
+			return nil
+		}); err != nil {
 			return nil, err
-		}
-		if err := core.Fold(k.state, b); err != nil {
-			return nil, fmt.Errorf("%w: %w", record.ErrCorrupt, err)
-		}
-		for _, r := range b.Records {
-			k.follow(b, r, principal, key)
 		}
 	}
 	k.waiting = len(k.state.Steering)
