@@ -230,13 +230,8 @@ func until(w wire.Wait) string {
 }
 
 func waitWord(reason string) string {
-	switch reason {
-	case "unknown":
-		return "an answer whether a call happened"
-	case "backoff":
-		return "the model"
-	case "held":
-		return "a build that can go on with it"
+	if text, ok := wire.WaitText(reason); ok {
+		return text
 	}
 	return show(reason, 64)
 }

@@ -151,15 +151,11 @@ func stateWord(s wire.Status) string {
 
 // waitWord says what a run waits for.
 func waitWord(reason string) string {
-	switch reason {
-	case "approval":
+	if text, ok := wire.WaitText(reason); ok {
+		return text
+	}
+	if reason == "approval" {
 		return "a person's approval"
-	case "unknown":
-		return "an answer whether a call happened"
-	case "backoff":
-		return "the model"
-	case "held":
-		return "a build that can go on with it"
 	}
 	return reason
 }
