@@ -43,7 +43,7 @@ func visible(s string) template.HTML {
 	if cut > 0 {
 		out.WriteString(`<span class="esc">… ` + strconv.Itoa(cut) + ` more bytes</span>`)
 	}
-	return template.HTML(out.String()) //nolint: every part above is escaped or ours
+	return template.HTML(out.String()) // every part above is escaped, or ours
 }
 
 // clip shortens a text at a character and tells by how much.
