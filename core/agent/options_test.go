@@ -87,7 +87,9 @@ func TestBufferHoldsTheRun(t *testing.T) {
 
 // Limits and an authorizer reach the run.
 func TestOptionsReachTheRun(t *testing.T) {
-	deny := func(context.Context, engine.AuthorizeRequest) (engine.Authorization, error) { return engine.Authorization{}, nil }
+	deny := func(context.Context, engine.AuthorizeRequest) (engine.Authorization, error) {
+		return engine.Authorization{}, nil
+	}
 	for name, row := range map[string]struct {
 		option agent.Option
 		kind   string
