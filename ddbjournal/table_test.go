@@ -16,6 +16,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/layover-run/layover/core/engine"
+	"github.com/layover-run/layover/core/engine/enginetest"
 	"github.com/layover-run/layover/core/journal"
 	"github.com/layover-run/layover/core/record"
 	"github.com/layover-run/layover/ddbjournal"
@@ -214,7 +215,7 @@ func TestOneDeliveryWorks(t *testing.T) {
 	var asked counted
 	hosts := []services{}
 	for range 2 {
-		hosts = append(hosts, newServices(t, openOn(t, b.client, b.table), referenceAgent().Bind(&asked)))
+		hosts = append(hosts, newServices(t, openOn(t, b.client, b.table), enginetest.ReferenceAgent().Bind(&asked)))
 	}
 	ctx, l := t.Context(), journal.Lane{Tenant: "acme", Conversation: "c"}
 	_, err := hosts[0].admitter.Submit(ctx, engine.SubmitRequest{Tenant: "acme", Principal: "ann", Agent: "reference", Conversation: "c", Input: []byte(`{"order":"1"}`)})

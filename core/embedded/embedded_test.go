@@ -11,6 +11,7 @@ import (
 	"github.com/layover-run/layover/core/agent"
 	"github.com/layover-run/layover/core/embedded"
 	"github.com/layover-run/layover/core/engine"
+	"github.com/layover-run/layover/core/engine/enginetest"
 	"github.com/layover-run/layover/core/journal"
 	"github.com/layover-run/layover/core/model/modeltest"
 	"github.com/layover-run/layover/core/record"
@@ -44,14 +45,14 @@ func TestOpenRefuses(t *testing.T) {
 		config embedded.Config
 		says   string
 	}{
-		"no agents":         {dir, embedded.Config{Model: instant{}}, "no agents"},
+		"no agents":         {dir, embedded.Config{Model: enginetest.Instant{}}, "no agents"},
 		"no model":          {dir, embedded.Config{Agents: []*agent.Definition{payer()}}, "has no model"},
-		"a nil agent":       {dir, embedded.Config{Agents: []*agent.Definition{nil}, Model: instant{}}, "Agents[0] is nil"},
+		"a nil agent":       {dir, embedded.Config{Agents: []*agent.Definition{nil}, Model: enginetest.Instant{}}, "Agents[0] is nil"},
 		"a nil binding":     {dir, embedded.Config{Bindings: []*agent.Binding{nil}}, "Bindings[0] is nil"},
-		"two of one name":   {dir, embedded.Config{Agents: []*agent.Definition{payer(), payer()}, Model: instant{}}, "two agents are named"},
-		"a tool too slow":   {dir, embedded.Config{Agents: []*agent.Definition{slow}, Model: instant{}}, "an attempt of 15m0s leaves 14m45s"},
-		"no name":           {"", embedded.Config{Agents: []*agent.Definition{payer()}, Model: instant{}}, "no name"},
-		"a file, no folder": {"embedded_test.go", embedded.Config{Agents: []*agent.Definition{payer()}, Model: instant{}}, "embedded_test.go"},
+		"two of one name":   {dir, embedded.Config{Agents: []*agent.Definition{payer(), payer()}, Model: enginetest.Instant{}}, "two agents are named"},
+		"a tool too slow":   {dir, embedded.Config{Agents: []*agent.Definition{slow}, Model: enginetest.Instant{}}, "an attempt of 15m0s leaves 14m45s"},
+		"no name":           {"", embedded.Config{Agents: []*agent.Definition{payer()}, Model: enginetest.Instant{}}, "no name"},
+		"a file, no folder": {"embedded_test.go", embedded.Config{Agents: []*agent.Definition{payer()}, Model: enginetest.Instant{}}, "embedded_test.go"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rt, err := embedded.Open(row.dir, row.config)

@@ -15,6 +15,7 @@ import (
 	"github.com/layover-run/layover/core/agent"
 	"github.com/layover-run/layover/core/embedded"
 	"github.com/layover-run/layover/core/engine"
+	"github.com/layover-run/layover/core/engine/enginetest"
 	"github.com/layover-run/layover/core/event"
 	"github.com/layover-run/layover/core/model"
 	"github.com/layover-run/layover/core/model/modeltest"
@@ -264,7 +265,7 @@ func TestEmbeddedLimits(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			rt := opened(t, t.TempDir(), embedded.Config{Agents: []*agent.Definition{referenceAgent()}, Model: instant{}, Limits: row.limits})
+			rt := opened(t, t.TempDir(), embedded.Config{Agents: []*agent.Definition{enginetest.ReferenceAgent()}, Model: enginetest.Instant{}, Limits: row.limits})
 			defer closing(t, rt)
 			id := submitted(t, rt, "reference", "c", `{"order":"A-1001"}`)
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -289,7 +290,7 @@ func TestEmbeddedLimits(t *testing.T) {
 // What a runtime and its runs started is gone with them.
 func TestNoGoroutinesAreLeft(t *testing.T) {
 	before := runtime.NumGoroutine()
-	rt := opened(t, t.TempDir(), embedded.Config{Agents: []*agent.Definition{referenceAgent()}, Model: instant{}})
+	rt := opened(t, t.TempDir(), embedded.Config{Agents: []*agent.Definition{enginetest.ReferenceAgent()}, Model: enginetest.Instant{}})
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	for range 5 {

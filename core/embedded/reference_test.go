@@ -16,9 +16,7 @@ import (
 	"github.com/layover-run/layover/core/agent"
 	"github.com/layover-run/layover/core/embedded"
 	"github.com/layover-run/layover/core/engine"
-	"github.com/layover-run/layover/core/model"
-	"github.com/layover-run/layover/core/record"
-	"github.com/layover-run/layover/core/tool"
+	"github.com/layover-run/layover/core/engine/enginetest"
 )
 
 type lookIn struct {
@@ -29,42 +27,9 @@ type lookOut struct {
 	Cents int `json:"cents"`
 }
 
-// referenceAgent makes run W: three turns, one tool call in each of the first
-// two, nothing to wait for.
-func referenceAgent() *agent.Definition {
-	look := tool.New("look", "Looks an order up.", func(context.Context, lookIn) (lookOut, error) { return lookOut{4900}, nil }, tool.Readonly())
-	return agent.MustDefine[lookIn, string]("reference", agent.Config[lookIn]{
-		Instructions: agent.Text[lookIn]("Look the order up twice, then answer."),
-		Tools:        []*tool.Tool{look},
-	})
-}
-
-// instant answers at once: a call for the first two requests of a run, then text.
-type instant struct{}
-
-func (instant) Stream(_ context.Context, req *model.Request, emit func(model.Part) error) error {
-	turn := 0
-	for i := len(req.Messages) - 1; i >= 0 && req.Messages[i].Role != record.User; i-- {
-		if req.Messages[i].Role == record.Assistant {
-			turn++
-		}
-	}
-	parts := []model.Part{model.Start{Provider: "test", Model: "instant"}, model.TextDelta{Text: "All done."}, model.Finish{Reason: model.Stop, Raw: "stop"}}
-	if turn < 2 {
-		parts = []model.Part{model.Start{Provider: "test", Model: "instant"}, model.ToolCallStart{ID: fmt.Sprint("call-", turn), Tool: "look"},
-			model.ToolArgsDelta{JSON: `{"order":"A-1001"}`}, model.ToolCallEnd{}, model.Finish{Reason: model.ToolCalls, Raw: "tool_use"}}
-	}
-	for _, p := range parts {
-		if err := emit(p); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 func openReference(t testing.TB) *embedded.Runtime {
 	t.Helper()
-	rt, err := embedded.Open(t.TempDir(), embedded.Config{Agents: []*agent.Definition{referenceAgent()}, Model: instant{},
+	rt, err := embedded.Open(t.TempDir(), embedded.Config{Agents: []*agent.Definition{enginetest.ReferenceAgent()}, Model: enginetest.Instant{},
 		Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))})
 	if err != nil {
 		t.Fatal(err)

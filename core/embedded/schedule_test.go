@@ -14,6 +14,7 @@ import (
 	"github.com/layover-run/layover/core/agent"
 	"github.com/layover-run/layover/core/embedded"
 	"github.com/layover-run/layover/core/engine"
+	"github.com/layover-run/layover/core/engine/enginetest"
 	"github.com/layover-run/layover/core/event"
 	"github.com/layover-run/layover/core/model"
 	"github.com/layover-run/layover/core/model/modeltest"
@@ -161,7 +162,7 @@ func TestLimitsOfTheProcess(t *testing.T) {
 // conformance: RUN-009 @embedded
 func TestLimitsAreFinite(t *testing.T) {
 	for _, limits := range []engine.ToolLimits{{Process: -1}, {Agents: map[string]int{"a": 0}}, {Groups: map[string]int{"db": -1}}} {
-		if _, err := embedded.Open(t.TempDir(), embedded.Config{Agents: []*agent.Definition{payer()}, Model: instant{}, ToolLimits: limits}); err == nil ||
+		if _, err := embedded.Open(t.TempDir(), embedded.Config{Agents: []*agent.Definition{payer()}, Model: enginetest.Instant{}, ToolLimits: limits}); err == nil ||
 			!strings.Contains(err.Error(), "ToolLimits") {
 			t.Errorf("%+v: %v", limits, err)
 		}
