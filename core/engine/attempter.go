@@ -307,31 +307,37 @@ func (a *attempt) wait(done <-chan struct{}, wake time.Time) error {
 		return a.noteAll(p)
 	default:
 	}
-	limit := a.end
-	if !a.stopped.IsZero() {
-		// Handlers are given up after CleanupTimeout, each on its own.
-		if cleanup := a.stopped.Add(2 * a.cfg.CleanupTimeout); limit.IsZero() || cleanup.Before(limit) {
-			limit = cleanup
-		}
-	}
-	if wake.IsZero() || !limit.IsZero() && limit.Before(wake) {
-		wake = limit
+	if wake.IsZero() || !a.end.IsZero() && a.end.Before(wake) {
+		wake = a.end
 	}
 	if wake.IsZero() {
 		wake = a.cfg.Now().Add(localLease)
 	}
-	timer := time.NewTimer(wake.Sub(a.cfg.Now()))
+	wait := wake.Sub(a.cfg.Now())
+	if !a.stopped.IsZero() {
+		wait = min(wait, a.cleanupLeft())
+	}
+	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
 	case p := <-a.posted:
 		return a.noteAll(p)
 	case <-done:
 	case <-timer.C:
-		if !limit.IsZero() && !a.cfg.Now().Before(limit) {
+		if !a.end.IsZero() && !a.cfg.Now().Before(a.end) || !a.stopped.IsZero() && a.cleanupLeft() <= 0 {
 			return fmt.Errorf("engine: %s: calls %v did not end when they had to", a.lane.Conversation, a.desk.Running())
 		}
 	}
 	return nil
+}
+
+// cleanupLeft is how long effects that were told to end may still take: twice
+// CleanupTimeout, after which each handler is given up on its own. It is
+// measured as those waits are, by the runtime's timers: were the two clocks
+// different ones, a step of the wall clock would give up an attempt whose
+// handlers are about to answer.
+func (a *attempt) cleanupLeft() time.Duration {
+	return 2*a.cfg.CleanupTimeout - time.Since(a.stopped)
 }
 
 // noteAll notes p and everything else that is ready.
@@ -349,9 +355,9 @@ func (a *attempt) noteAll(p posted) error {
 	}
 }
 
-// stopAt cancels every running effect.
-func (a *attempt) stopAt(now time.Time) {
-	a.stopped = now
+// stopEffects cancels every running effect.
+func (a *attempt) stopEffects() {
+	a.stopped = time.Now()
 	a.stop()
 }
 

@@ -30,7 +30,7 @@ func (a *attempt) start(e core.Effect) (noted bool) {
 	var do func(context.Context) core.Fact
 	switch e := e.(type) {
 	case core.StopEffects:
-		a.stopAt(a.cfg.Now())
+		a.stopEffects()
 		return false
 	case core.AckStep:
 		a.handlers.ack(e.Call, e.Step)

@@ -148,6 +148,52 @@ func TestDeafEffectEndsTheAttempt(t *testing.T) {
 	})
 }
 
+// A step of the wall clock, or a machine that slept, uses up no handler's time to
+// end: what has been told to stop is about to answer.
+func TestClockStepGivesNobodyUp(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		var stepped atomic.Bool
+		now := func() time.Time {
+			if stepped.Load() {
+				return time.Now().Add(4 * time.Minute)
+			}
+			return time.Now()
+		}
+		tidy := tool.New("do", "Does it.", func(ctx context.Context, _ arg) (string, error) {
+			<-ctx.Done()
+			stepped.Store(true)
+			time.Sleep(time.Second)
+			return "", ctx.Err()
+		}, tool.Readonly())
+		r := newRig(t, define(t, agent.Policy{}, tidy))
+		m := modeltest.Script(modeltest.Calls(call("do", 0)))
+		cfg := engine.Config{Journal: r.journal, Queue: &wakes{}, Boot: r.journal.Boot(), Now: now}
+		a, err := engine.NewAttempter(cfg, r.registry(m))
+		if err != nil {
+			t.Fatal(err)
+		}
+		id := r.submit(kim)
+		ask := func(principal string) func() {
+			return func() {
+				if _, err := r.admitter.RequestAbort(bg, engine.AbortRequest{Tenant: "t", Principal: principal, Conversation: "c", Submission: id}); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		time.AfterFunc(time.Minute, ask("kim"))
+		// Somebody else asks too, so that the attempt looks at its clock again.
+		time.AfterFunc(time.Minute+500*time.Millisecond, ask("ana"))
+		if ended, err := a.Attempt(bg, r.lane); err != nil || ended != engine.HandedOver {
+			t.Fatalf("the attempt ended %q, %v", ended, err)
+		}
+		if _, err := r.settler.Settle(bg, r.lane); err != nil {
+			t.Fatal(err)
+		}
+		must(t, r.progress(id), "aborted", "Aborted")
+		r.verify()
+	})
+}
+
 // A step whose record does not become durable before the attempt ends has not
 // happened for its handler: the next step must not be entered on its strength.
 func TestStepOfADyingAttemptFails(t *testing.T) {
