@@ -45,6 +45,7 @@ core/journal/sqlitejournal: core/failpoint core/journal core/record
 core/journal/journaltest: core/journal core/record
 core/queue/memqueue: core/queue
 ddbjournal: core/failpoint core/journal core/record
+ddbjournal/ddbtest: core/journal ddbjournal localstack/peers
 docs/snippets:
 docs/snippets/agent: core/agent core/cli core/tool
 docs:

@@ -125,7 +125,7 @@ func TestEndlessHops(t *testing.T) {
 			r.hop(q, attempt)
 		}
 		r.claimAndDie(core.MaxAttempts - 40)
-		r.journal = r.journal.restart(t) // the queue is elsewhere, and stays
+		r.reopen() // the queue is elsewhere, and stays
 		attempt = r.chained(q)
 		hops := 0
 		for more := true; more; hops++ {

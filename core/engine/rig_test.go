@@ -82,13 +82,27 @@ func (r *rig) assembleOver(j journal.Journal) {
 // restart is a new process over the same data, perhaps with other code.
 func (r *rig) restart(def *agent.Definition, steps ...modeltest.Step) {
 	r.t.Helper()
-	r.journal = r.journal.restart(r.t)
+	r.reopen()
 	if def != nil {
 		r.def = def
 	}
 	r.model = modeltest.Script(steps...)
 	r.assemble()
 }
+
+// reopen is the death of the process and the journal of the next, at a time when
+// the old one is certainly dead. A boot id says so at once; without one it is
+// the clock that does, an allowance for its skew after the lease (F8).
+func (r *rig) reopen() {
+	r.t.Helper()
+	r.journal = r.journal.restart(r.t)
+	if h := r.head(); r.journal.Boot() == "" && h.State == journal.Running {
+		time.Sleep(time.Until(h.Lease) + skew)
+	}
+}
+
+// skew is what Config.Skew defaults to.
+const skew = 30 * time.Second
 
 // attemptUntil starts an attempt and returns when die is closed, with the attempt
 // still at work: its journal is about to be closed under it. The channel it

@@ -120,7 +120,7 @@ func TestSpansWithoutStore(t *testing.T) {
 		over := r.attemptUntil(after(time.Second))
 		_ = r.journal.Close()
 		<-over
-		r.journal = r.journal.restart(t)
+		r.reopen()
 		away := &faulty{Journal: r.journal, payloadErr: func() error { return errors.New("away") }}
 		if _, err := r.trace(tr, away, 0).Attempt(bg, r.lane); err == nil {
 			t.Fatal("the attempt did not die")

@@ -164,7 +164,7 @@ func TestSpansOfARun(t *testing.T) {
 		mustEnd(t, r.trace(tr, r.journal, 0), r.lane, engine.ParkedLane)
 		time.Sleep(time.Hour)
 		script := r.model
-		r.journal = r.journal.restart(t)
+		r.reopen()
 		r.model = script
 		r.assemble()
 		r.approve(0, true)
@@ -227,7 +227,7 @@ func TestSpansOfADeath(t *testing.T) {
 			t.Fatal("the attempt did not die")
 		}
 		script := r.model
-		r.journal = r.journal.restart(t)
+		r.reopen()
 		r.model = script
 		mustEnd(t, r.trace(tr, r.journal, 0), r.lane, engine.HandedOver)
 		golden(t, "spans_death.txt", tr.tree(t, id))
