@@ -216,11 +216,14 @@ func (r *Run) responseRecorded(s *State, rec record.ResponseRecorded) error {
 	for _, part := range rec.Message.Parts {
 		if result, ok := part.(record.ToolResultPart); ok { // the provider's own
 			r.Executed = append(r.Executed, Executed{Behind: at, Failed: result.Failed})
-			r.Foreign++
 			continue
 		}
 		c, ok := part.(record.ToolCallPart)
-		if !ok || c.ProviderExecuted {
+		switch {
+		case ok && c.ProviderExecuted: // its result may come with a later response
+			r.Foreign++
+			continue
+		case !ok:
 			continue
 		}
 		if at >= len(rec.Calls) || rec.Calls[at].ID != c.ID {

@@ -73,8 +73,10 @@ func (p *planner) forbidden() string {
 }
 
 // respondWithoutCalls takes a response that leaves nothing for us to execute: an
-// answer, or a provider that asks for another turn behind its own calls.
-// Those it executed count, although they have run already (D-31).
+// answer, or a provider that asks for another turn, behind calls of its own or
+// because it paused. That is a turn as any other, and the one past the limit
+// has no other behind it. Calls it executed count, although they have run
+// already (D-31).
 func (p *planner) respondWithoutCalls(executed int) {
 	r := p.s.Run
 	over := executed > 0 && r.used()+executed > r.MaxCalls
@@ -82,7 +84,7 @@ func (p *planner) respondWithoutCalls(executed int) {
 	case over && p.spec.Policy.OnExhaustion == FailOnExhaustion:
 		p.record(DimToolCalls)
 		p.failPolicy(DimToolCalls, fmt.Sprintf("the run may make %d tool calls and has made %d", r.MaxCalls, r.used()+executed))
-	case executed == 0 || p.d.response.Stop != "tool-calls":
+	case p.d.response.Stop != "tool-calls", r.grace():
 		p.respondFinal(over)
 	case over:
 		p.record(DimToolCalls)
@@ -104,8 +106,7 @@ func (p *planner) respondFinal(over bool) {
 	p.step("9 final")
 	if resp.Stop != "stop" {
 		p.record("")
-		p.fail(&record.Error{Kind: ModelStopped, Message: "the model stopped without an answer: " + resp.Stop,
-			Hint: "reason as the provider gave it: " + resp.RawStop})
+		p.fail(stopped(resp))
 		return
 	}
 	if p.d.concluded == nil {
@@ -142,6 +143,20 @@ func (p *planner) respondFinal(over bool) {
 		settled = record.RunSettled{Status: record.StatusFailed, Error: concluded.Err}
 	}
 	p.settle(settled)
+}
+
+// stopped is the failure of a run whose model ended with something else than an
+// answer.
+func stopped(resp *Response) *record.Error {
+	err := &record.Error{Kind: ModelStopped, Message: "the model stopped without an answer: " + resp.Stop,
+		Hint: "reason as the provider gave it: " + resp.RawStop}
+	if resp.Stop == "tool-calls" {
+		err.Message = "the model paused where its answer was due, past the run's last turn"
+	}
+	if resp.RawStop == "" {
+		err.Hint = "the provider gave no reason"
+	}
+	return err
 }
 
 // record emits the staged response and clears it off the desk.

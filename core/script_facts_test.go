@@ -206,18 +206,21 @@ func (p *play) model(rest string) core.Fact {
 }
 
 // mixed is a message of text words, calls ID:TOOL, and calls the provider executed,
-// !ID:TOOL with a result and ?ID:TOOL with a failure.
+// !ID:TOOL with a result, ?ID:TOOL with a failure, ~ID:TOOL with neither yet, and
+// =ID:TOOL for the result of one before.
 func (p *play) mixed(line string) record.Message {
 	m := record.Message{Role: record.Assistant}
 	for f := range strings.FieldsSeq(line) {
-		id, tool, call := strings.Cut(strings.TrimLeft(f, "!?"), ":")
-		executed := f[0] == '!' || f[0] == '?'
+		id, tool, call := strings.Cut(strings.TrimLeft(f, "!?~="), ":")
+		executed := strings.IndexByte("!?~=", f[0]) >= 0
 		if !call {
 			m.Parts = append(m.Parts, record.TextPart{Text: record.TextValue(f)})
 			continue
 		}
-		m.Parts = append(m.Parts, record.ToolCallPart{ID: id, Tool: tool, Args: p.value("{}"), ProviderExecuted: executed})
-		if executed {
+		if f[0] != '=' {
+			m.Parts = append(m.Parts, record.ToolCallPart{ID: id, Tool: tool, Args: p.value("{}"), ProviderExecuted: executed})
+		}
+		if executed && f[0] != '~' {
 			m.Parts = append(m.Parts, record.ToolResultPart{Call: id, Tool: tool, Result: p.value("1"), Failed: f[0] == '?', ProviderExecuted: true})
 		}
 	}

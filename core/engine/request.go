@@ -81,6 +81,7 @@ func requestDigest(req *model.Request) (string, error) {
 func (j job) callModel(ctx context.Context) core.Fact {
 	fpModelStart.Hit()
 	reducer := model.NewReducer(j.a.cfg.Limits.Resolve().model())
+	reducer.Continue(j.a.request.Messages)
 	finished := false
 	j.a.out.live(ctx, "", event.TurnStarted{})
 	err := j.def.Model.Stream(ctx, j.a.request, func(p model.Part) error {

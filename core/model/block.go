@@ -33,8 +33,9 @@ type block struct {
 	failed   bool
 }
 
-// part is the finished block; nil for a block without any content.
-func (b *block) part(provider string) (record.Part, error) {
+// part is the finished block; nil for a block without any content. again says
+// that another turn follows, which may answer what the provider left open.
+func (b *block) part(provider string, again bool) (record.Part, error) {
 	text := b.text.String()
 	if !utf8.ValidString(text) {
 		return nil, protocol("%s block %d is not UTF-8", b.kind, b.index)
@@ -49,19 +50,17 @@ func (b *block) part(provider string) (record.Part, error) {
 			return nil, &Error{Class: Protocol, Err: err,
 				Message: fmt.Sprintf("the arguments of call %q are not valid JSON: %s", b.id, reason(err))}
 		}
-		if !b.provider {
-			return record.ToolCallPart{ID: b.id, Tool: b.tool, Args: args}, nil
-		}
-		if !b.answered {
+		if b.provider && !b.answered && !again {
 			return nil, protocol("call %q, executed by the provider, has no result", b.id)
 		}
-		return record.ToolCallPart{ID: b.id, Tool: b.tool, Args: args, ProviderExecuted: true, Provider: provider}, nil
-	case resultBlock:
-		part := record.ToolResultPart{Call: b.id, Tool: b.tool, Result: *b.result, Failed: b.failed, ProviderExecuted: true, Provider: provider}
-		if len(b.opaque) > 0 {
-			part.Opaque = record.BytesValue(b.opaque)
+		part := record.ToolCallPart{ID: b.id, Tool: b.tool, Args: args, ProviderExecuted: b.provider, Opaque: record.BytesValue(b.opaque)}
+		if b.provider || len(b.opaque) > 0 {
+			part.Provider = provider
 		}
 		return part, nil
+	case resultBlock:
+		return record.ToolResultPart{Call: b.id, Tool: b.tool, Result: *b.result, Failed: b.failed, ProviderExecuted: true, Provider: provider,
+			Opaque: record.BytesValue(b.opaque)}, nil
 	case reasoningBlock:
 		if text == "" && len(b.opaque) == 0 {
 			return nil, nil
@@ -75,7 +74,11 @@ func (b *block) part(provider string) (record.Part, error) {
 		if text == "" {
 			return nil, nil
 		}
-		return record.TextPart{Text: record.TextValue(text)}, nil
+		part := record.TextPart{Text: record.TextValue(text), Opaque: record.BytesValue(b.opaque)}
+		if len(b.opaque) > 0 {
+			part.Provider = provider
+		}
+		return part, nil
 	}
 }
 

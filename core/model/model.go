@@ -71,9 +71,9 @@ const (
 	None Choice = "none"
 )
 
-// Part is one piece of a streamed response: Start, TextDelta, ReasoningDelta,
-// ReasoningEnd, ToolCallStart, ToolArgsDelta, ToolCallEnd, ProviderToolResult,
-// UsageReport, Finish.
+// Part is one piece of a streamed response: Start, TextDelta, TextEnd,
+// ReasoningDelta, ReasoningEnd, ToolCallStart, ToolArgsDelta, ToolCallEnd,
+// ProviderToolResult, UsageReport, Finish.
 // Parts are passed by value.
 type Part interface{ part() }
 
@@ -84,6 +84,14 @@ type Start struct{ ResponseID, Provider, Model string }
 type TextDelta struct {
 	Index int
 	Text  string
+}
+
+// TextEnd closes a block of text with what the provider needs back with it byte
+// for byte, such as where the text is cited from. A block that has no such bytes
+// needs no end.
+type TextEnd struct {
+	Index  int
+	Opaque []byte
 }
 
 // ReasoningDelta appends reasoning to block Index.
@@ -103,7 +111,8 @@ type ToolCallStart struct {
 	Index    int
 	ID, Tool string
 	// ProviderExecuted says that the provider runs this call itself: its
-	// ProviderToolResult follows in the same response.
+	// ProviderToolResult follows in the same response, or, where that ends with
+	// ToolCalls, in the next one.
 	ProviderExecuted bool
 }
 
@@ -115,11 +124,16 @@ type ToolArgsDelta struct {
 
 // ToolCallEnd closes a call: its arguments are complete. They are one JSON
 // value; for a call without parameters a ToolArgsDelta sends {} before.
-type ToolCallEnd struct{ Index int }
+type ToolCallEnd struct {
+	Index int
+	// Opaque is what the provider needs back with the call byte for byte.
+	Opaque []byte
+}
 
 // ProviderToolResult is block Index: the complete result of a call that the
-// provider executed, declared before it in the same response. It stays part of
-// the assistant's message and goes back to the same provider.
+// provider executed, declared before it in the same response or left open by an
+// earlier one of the conversation. It stays part of the assistant's message and
+// goes back to the same provider.
 type ProviderToolResult struct {
 	Index int
 	Call  string
@@ -136,13 +150,18 @@ type UsageReport struct{ Usage record.Usage }
 
 // Finish completes the response: exactly one, last.
 type Finish struct {
-	Reason  StopReason
+	Reason StopReason
+	// Paused says, beside ToolCalls, that the provider interrupted a turn of its
+	// own: it goes on when it is asked again with this response as it is. Such a
+	// response needs no call.
+	Paused  bool
 	Raw     string
 	Repairs []record.Repair
 }
 
 func (Start) part()              {}
 func (TextDelta) part()          {}
+func (TextEnd) part()            {}
 func (ReasoningDelta) part()     {}
 func (ReasoningEnd) part()       {}
 func (ToolCallStart) part()      {}

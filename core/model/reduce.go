@@ -42,7 +42,8 @@ type Reducer struct {
 	started  bool
 	finished bool
 	blocks   []*block
-	calls    map[string]*block // by call id
+	calls    map[string]*block              // by call id
+	earlier  map[string]record.ToolCallPart // of the provider's, open since an earlier response
 	usage    record.Usage
 	response Response
 }
@@ -55,6 +56,27 @@ func NewReducer(limits Limits) *Reducer {
 			MaxBytes: tighten(limits.MaxBytes, DefaultMaxBytes),
 		},
 		calls: map[string]*block{},
+	}
+}
+
+// Continue tells of the conversation that the response continues: it may answer
+// calls that the provider was left to execute there. Without it a response
+// answers its own calls only.
+func (r *Reducer) Continue(conversation []record.Message) {
+	r.earlier = map[string]record.ToolCallPart{}
+	for _, m := range conversation {
+		for _, p := range m.Parts {
+			switch p := p.(type) {
+			case record.ToolCallPart:
+				if p.ProviderExecuted {
+					r.earlier[p.ID] = p
+				}
+			case record.ToolResultPart:
+				if p.ProviderExecuted {
+					delete(r.earlier, p.Call)
+				}
+			}
+		}
 	}
 }
 
@@ -113,16 +135,18 @@ func (r *Reducer) add(p Part) error {
 		return r.grow(len(p.Provider) + len(p.Model) + len(p.ResponseID))
 	case TextDelta:
 		return r.delta(p.Index, textBlock, p.Text)
+	case TextEnd:
+		return r.end(p.Index, textBlock, p.Opaque)
 	case ReasoningDelta:
 		return r.delta(p.Index, reasoningBlock, p.Text)
 	case ReasoningEnd:
-		return r.endReasoning(p)
+		return r.end(p.Index, reasoningBlock, p.Opaque)
 	case ToolCallStart:
 		return r.startCall(p)
 	case ToolArgsDelta:
 		return r.delta(p.Index, callBlock, p.JSON)
 	case ToolCallEnd:
-		return r.endCall(p)
+		return r.end(p.Index, callBlock, p.Opaque)
 	case ProviderToolResult:
 		return r.providerResult(p)
 	case UsageReport:
@@ -137,7 +161,7 @@ func (r *Reducer) add(p Part) error {
 // the method of parts too.
 func isPointer(p Part) bool {
 	switch p.(type) {
-	case *Start, *TextDelta, *ReasoningDelta, *ReasoningEnd, *ToolCallStart, *ToolArgsDelta, *ToolCallEnd, *ProviderToolResult,
+	case *Start, *TextDelta, *TextEnd, *ReasoningDelta, *ReasoningEnd, *ToolCallStart, *ToolArgsDelta, *ToolCallEnd, *ProviderToolResult,
 		*UsageReport, *Finish:
 		return true
 	}
@@ -193,13 +217,14 @@ func (r *Reducer) delta(index int, kind blockKind, text string) error {
 	return r.grow(len(text))
 }
 
-func (r *Reducer) endReasoning(p ReasoningEnd) error {
-	b, err := r.open(p.Index, reasoningBlock, false)
+// end closes a block. Nothing more comes to it.
+func (r *Reducer) end(index int, kind blockKind, opaque []byte) error {
+	b, err := r.open(index, kind, false)
 	if err != nil {
 		return err
 	}
-	b.closed, b.opaque = true, append([]byte(nil), p.Opaque...)
-	return r.grow(len(p.Opaque))
+	b.closed, b.opaque = true, append([]byte(nil), opaque...)
+	return r.grow(len(opaque))
 }
 
 func (r *Reducer) startCall(p ToolCallStart) error {
@@ -226,7 +251,7 @@ func (r *Reducer) providerResult(p ProviderToolResult) error {
 	if err != nil {
 		return err
 	}
-	call := r.calls[p.Call]
+	call := r.declared(p.Call)
 	switch {
 	case call == nil:
 		return protocol("a provider's result for call %.40q, which this response does not declare", p.Call)
@@ -248,13 +273,18 @@ func (r *Reducer) providerResult(p ProviderToolResult) error {
 	return nil
 }
 
-func (r *Reducer) endCall(p ToolCallEnd) error {
-	b, err := r.open(p.Index, callBlock, false)
-	if err != nil {
-		return err
+// declared is the call a result is for: of this response, or one that the same
+// provider left open.
+func (r *Reducer) declared(id string) *block {
+	if call := r.calls[id]; call != nil {
+		return call
 	}
-	b.closed = true
-	return nil
+	open, ok := r.earlier[id]
+	if !ok || open.Provider != r.response.Provider {
+		return nil
+	}
+	delete(r.earlier, id)
+	return &block{kind: callBlock, id: open.ID, tool: open.Tool, provider: true}
 }
 
 func graphic(s string) bool {
@@ -262,58 +292,6 @@ func graphic(s string) bool {
 		return false
 	}
 	return strings.IndexFunc(s, func(c rune) bool { return !unicode.IsPrint(c) || unicode.IsSpace(c) }) < 0
-}
-
-// report merges a cumulative report: a count that a later report leaves out
-// keeps its earlier value, because what was used stays used.
-func (r *Reducer) report(u record.Usage) error {
-	if u.Raw != nil {
-		if _, err := record.Canonical(u.Raw); err != nil {
-			return &Error{Class: Protocol, Message: "the raw usage report is not JSON", Err: err}
-		}
-		if err := r.grow(len(u.Raw)); err != nil {
-			return err
-		}
-		r.usage.Raw = append([]byte(nil), u.Raw...)
-	}
-	for _, count := range []struct {
-		name    string
-		current **int64
-		next    *int64
-	}{
-		{"input", &r.usage.InputTokens, u.InputTokens},
-		{"cache read", &r.usage.CacheReadTokens, u.CacheReadTokens},
-		{"cache write", &r.usage.CacheWriteTokens, u.CacheWriteTokens},
-		{"output", &r.usage.OutputTokens, u.OutputTokens},
-		{"reasoning", &r.usage.ReasoningTokens, u.ReasoningTokens},
-		{"cost", &r.usage.CostMicroUSD, u.CostMicroUSD},
-	} {
-		switch {
-		case count.next == nil:
-			continue
-		case *count.next < 0 || *count.next > record.MaxSafeInteger:
-			return protocol("%s usage of %d is out of range", count.name, *count.next)
-		case *count.current != nil && *count.next < **count.current:
-			return protocol("%s usage falls from %d to %d", count.name, **count.current, *count.next)
-		}
-		value := *count.next
-		*count.current = &value
-	}
-	cached := present(r.usage.CacheReadTokens) + present(r.usage.CacheWriteTokens)
-	if in := r.usage.InputTokens; in != nil && cached > *in {
-		return protocol("%d cached of %d input tokens", cached, *in)
-	}
-	if out := r.usage.OutputTokens; out != nil && present(r.usage.ReasoningTokens) > *out {
-		return protocol("%d reasoning of %d output tokens", *r.usage.ReasoningTokens, *out)
-	}
-	return nil
-}
-
-func present(n *int64) int64 {
-	if n == nil {
-		return 0
-	}
-	return *n
 }
 
 // finish decides from the content and the reason together whether this is a
@@ -343,17 +321,19 @@ func (r *Reducer) finish(p Finish) error {
 			return protocol("%d tool calls with the stop reason %q", ours, p.Reason)
 		}
 	case ToolCalls:
-		if calls == 0 {
+		if calls == 0 && !p.Paused {
 			return protocol("the stop reason %q without a tool call", p.Reason)
 		}
 	default:
 		return protocol("unknown stop reason %.40q", string(p.Reason))
 	}
-	message, err := r.message()
-	if err != nil {
+	message, err := r.message(p.Reason == ToolCalls)
+	switch {
+	case err != nil:
 		return err
-	}
-	if p.Reason == Stop && !r.hasText() {
+	case p.Paused && p.Reason != ToolCalls:
+		return protocol("a pause with the stop reason %q", p.Reason)
+	case p.Reason == Stop && !r.hasText(), len(message.Parts) == 0 && p.Paused:
 		return protocol("empty answer: the response stopped without text or calls")
 	}
 	r.response.Message = message
@@ -373,10 +353,10 @@ func (r *Reducer) hasText() bool {
 	return false
 }
 
-func (r *Reducer) message() (record.Message, error) {
+func (r *Reducer) message(again bool) (record.Message, error) {
 	parts := make(record.Parts, 0, len(r.blocks))
 	for _, b := range r.blocks {
-		part, err := b.part(r.response.Provider)
+		part, err := b.part(r.response.Provider, again)
 		if err != nil {
 			return record.Message{}, err
 		}

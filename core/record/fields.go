@@ -320,22 +320,22 @@ func (r *Ref) fields(c *coder) {
 	}
 }
 
-func (p *TextPart) fields(c *coder) { value(c, "text", &p.Text, false) }
+func (p *TextPart) fields(c *coder) {
+	opaque(c, &p.Opaque)
+	text(c, "provider", &p.Provider, true)
+	value(c, "text", &p.Text, false)
+}
 
 func (p *ReasoningPart) fields(c *coder) {
-	value(c, "opaque", &p.Opaque, true)
+	opaque(c, &p.Opaque)
 	text(c, "provider", &p.Provider, true)
 	value(c, "text", &p.Text, true)
-	if c.checks() {
-		if _, err := p.Opaque.Bytes(); err != nil {
-			c.fail(err)
-		}
-	}
 }
 
 func (p *ToolCallPart) fields(c *coder) {
 	value(c, "args", &p.Args, false)
 	text(c, "id", &p.ID, false)
+	opaque(c, &p.Opaque)
 	text(c, "provider", &p.Provider, true)
 	flag(c, "providerExecuted", &p.ProviderExecuted, true)
 	text(c, "tool", &p.Tool, false)
@@ -344,13 +344,18 @@ func (p *ToolCallPart) fields(c *coder) {
 func (p *ToolResultPart) fields(c *coder) {
 	text(c, "call", &p.Call, false)
 	flag(c, "failed", &p.Failed, true)
-	value(c, "opaque", &p.Opaque, true)
+	opaque(c, &p.Opaque)
 	text(c, "provider", &p.Provider, true)
 	flag(c, "providerExecuted", &p.ProviderExecuted, true)
 	value(c, "result", &p.Result, false)
 	text(c, "tool", &p.Tool, false)
+}
+
+// opaque walks the bytes a provider needs back.
+func opaque(c *coder, p *Value) {
+	value(c, "opaque", p, true)
 	if c.checks() {
-		if _, err := p.Opaque.Bytes(); err != nil {
+		if _, err := p.Bytes(); err != nil {
 			c.fail(err)
 		}
 	}

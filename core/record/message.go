@@ -26,6 +26,10 @@ type Part interface{ partType() string }
 // TextPart is visible text; its value is a JSON string.
 type TextPart struct {
 	Text Value `json:"text"`
+	// Opaque carries what the provider that wrote the text needs back with it
+	// untouched, such as where the text is cited from.
+	Opaque   Value  `json:"opaque,omitzero"` // a JSON string: the bytes in base64
+	Provider string `json:"provider,omitempty"`
 }
 
 // ReasoningPart is the model's reasoning. Opaque carries the provider's own
@@ -43,8 +47,10 @@ type ToolCallPart struct {
 	Tool             string `json:"tool"`
 	Args             Value  `json:"args"`
 	ProviderExecuted bool   `json:"providerExecuted,omitempty"`
-	// Provider names who executed the call, if the provider did.
+	// Provider names who executed the call, if the provider did, or whose Opaque
+	// bytes there are: what it needs back with the call untouched.
 	Provider string `json:"provider,omitempty"`
+	Opaque   Value  `json:"opaque,omitzero"` // a JSON string: the bytes in base64
 }
 
 // ToolResultPart answers one call.

@@ -86,6 +86,11 @@ func samples() []sample {
 				record.ToolResultPart{Call: "c1", Tool: "web_search", Result: aside, ProviderExecuted: true, Provider: "demo", Opaque: record.BytesValue([]byte{0, 0xff})},
 				record.TextPart{Text: record.TextValue("found")},
 			}}}},
+		{"responseRecorded.opaque", record.ResponseRecorded{Turn: 1, Stop: "tool-calls", RawStop: "pause_turn", Provider: "demo", Model: "demo-1",
+			Message: record.Message{Role: record.Assistant, Parts: record.Parts{
+				record.ToolCallPart{ID: "c1", Tool: "web_search", Args: input, ProviderExecuted: true, Provider: "demo", Opaque: record.BytesValue([]byte{1, 0xfe})},
+				record.TextPart{Text: record.TextValue("found"), Provider: "demo", Opaque: record.BytesValue([]byte{2, 0xfd})},
+			}}}},
 		{"responseRecorded.min", record.ResponseRecorded{Turn: 1, Stop: "stop", Provider: "demo", Model: "demo-1", Message: record.TextMessage(record.Assistant, "done")}},
 		{"responseRecorded.zeros", record.ResponseRecorded{Turn: 2, Stop: "stop", Provider: "demo", Model: "demo-1",
 			Message: record.Message{Role: record.Assistant, Parts: record.Parts{}}, Usage: record.Usage{InputTokens: n(0), OutputTokens: n(0)}}},

@@ -104,8 +104,13 @@ type Compat struct {
 	// KeepCallIDs leaves empty and repeated ids of tool calls as they came,
 	// instead of making them unique.
 	KeepCallIDs bool
-	// KeepUsage leaves token counts that are negative or fall as they came,
-	// instead of taking them for not reported.
+	// RefuseUnknown refuses answers with content blocks or deltas of types that
+	// are not known here. Otherwise an unknown block, which nothing can be read
+	// from, goes back as it came if it came whole, and an unknown delta is left
+	// out, unless it may be a part of a call.
+	RefuseUnknown bool
+	// KeepUsage leaves token counts that are no integer, negative or fall as they
+	// came, instead of taking them for not reported.
 	KeepUsage bool
 }
 

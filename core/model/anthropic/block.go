@@ -15,6 +15,10 @@ type block struct {
 	held   []model.Part // what waits until the block before is complete
 
 	signature, redacted string
+	citations           []json.RawMessage
+	extra               []byte          // members of a call that go back with it
+	unknown             json.RawMessage // the start of a block of an unknown type
+	partial             bool            // a delta of it was left out
 	input               json.RawMessage // arguments that came with the start
 	raw                 string          // argument text that may still turn out to be none
 	passed              bool            // argument text went out
@@ -32,6 +36,17 @@ type blockStart struct {
 	Input     json.RawMessage `json:"input"`
 	ToolUseID string          `json:"tool_use_id"`
 	Content   json.RawMessage `json:"content"`
+	IsError   bool            `json:"is_error"`
+
+	Citations []json.RawMessage `json:"citations"`
+}
+
+func (b blockStart) known() bool {
+	switch b.Type {
+	case "text", "thinking", "redacted_thinking", "tool_use", serverToolUse, mcpToolUse:
+		return true
+	}
+	return strings.HasSuffix(b.Type, "_tool_result")
 }
 
 // failed reports whether a result of the provider's own tool is an error.
@@ -39,7 +54,7 @@ func (b blockStart) failed() bool {
 	var content struct {
 		Type string `json:"type"`
 	}
-	return json.Unmarshal(b.Content, &content) == nil && strings.HasSuffix(content.Type, "_error")
+	return b.IsError || json.Unmarshal(b.Content, &content) == nil && strings.HasSuffix(content.Type, "_error")
 }
 
 func (s *stream) find(index int) *block {
@@ -74,6 +89,10 @@ func size(p model.Part) int {
 	case model.ToolArgsDelta:
 		return len(p.JSON)
 	case model.ReasoningEnd:
+		return len(p.Opaque)
+	case model.TextEnd:
+		return len(p.Opaque)
+	case model.ToolCallEnd:
 		return len(p.Opaque)
 	case model.ProviderToolResult:
 		return len(p.Result)

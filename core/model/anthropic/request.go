@@ -23,17 +23,17 @@ func (m *Model) params(req *model.Request) (sdk.MessageNewParams, error) {
 	if req.MaxOutputTokens > 0 {
 		p.MaxTokens = int64(req.MaxOutputTokens)
 	}
-	t := transcript{m: m, req: req, used: map[string]bool{}}
-	for _, msg := range req.Messages {
-		if err := t.add(msg); err != nil {
-			return p, err
-		}
+	t := transcript{m: m, req: req, used: map[string]bool{}, served: map[string]string{}}
+	if err := t.addAll(req.Messages); err != nil {
+		return p, err
 	}
-	t.answerOpen()
 	if len(t.turns) == 0 {
 		return p, refuse("the conversation has no message that can be sent")
 	}
 	p.System = t.system
+	if c := t.container; c != nil && (c.ExpiresAt.IsZero() || m.cfg.Now().Before(c.ExpiresAt)) {
+		p.Container.OfString = sdk.String(c.ID)
+	}
 	for _, turn := range t.turns {
 		p.Messages = append(p.Messages, sdk.MessageParam{Role: turn.role, Content: turn.blocks})
 	}

@@ -3,7 +3,6 @@ package anthropic
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"strconv"
@@ -27,39 +26,47 @@ type stream struct {
 	header http.Header
 	emit   func(model.Part) error
 
-	usage   usage
-	blocks  []*block // started and not yet handed out in full, in order
-	highest int      // index of the last block that started
-	started bool     // message_start came
-	ids     map[string]bool
-	calls   int // complete application calls
-	held    int // bytes that wait for an earlier block
-	repairs []record.Repair
-	reason  string
-	stopped bool
+	usage     usage
+	blocks    []*block // started and not yet handed out in full, in order
+	highest   int      // index of the last block that started
+	started   bool     // message_start came
+	ids       map[string]bool
+	calls     int // complete application calls
+	held      int // bytes that wait for an earlier block
+	repairs   []record.Repair
+	container *container // where the provider runs code, if it does
+	reason    string
+	stopped   bool
 }
 
-// event is one event of the API, of any type.
+// event is one event of the API, of any type. What a type does not use is not
+// looked at: types that come later may have it in any form.
 type event struct {
-	Type    string `json:"type"`
-	Index   int    `json:"index"`
-	Message struct {
-		ID    string          `json:"id"`
-		Model string          `json:"model"`
-		Usage json.RawMessage `json:"usage"`
-	} `json:"message"`
+	Type         string          `json:"type"`
+	Index        json.RawMessage `json:"index"`
+	Message      json.RawMessage `json:"message"`
 	ContentBlock json.RawMessage `json:"content_block"`
-	Delta        delta           `json:"delta"`
+	Delta        json.RawMessage `json:"delta"`
 	Usage        json.RawMessage `json:"usage"`
 }
 
+// message is what a message_start begins with.
+type message struct {
+	ID        string          `json:"id"`
+	Model     string          `json:"model"`
+	Usage     json.RawMessage `json:"usage"`
+	Container json.RawMessage `json:"container"`
+}
+
 type delta struct {
-	Type        string `json:"type"`
-	Text        string `json:"text"`
-	Thinking    string `json:"thinking"`
-	Signature   string `json:"signature"`
-	PartialJSON string `json:"partial_json"`
-	StopReason  string `json:"stop_reason"`
+	Type        string          `json:"type"`
+	Text        string          `json:"text"`
+	Thinking    string          `json:"thinking"`
+	Signature   string          `json:"signature"`
+	PartialJSON string          `json:"partial_json"`
+	Citation    json.RawMessage `json:"citation"`
+	StopReason  string          `json:"stop_reason"`
+	Container   json.RawMessage `json:"container"`
 }
 
 // read reads the stream to its message_stop. Whatever ends it before that is an
@@ -84,30 +91,23 @@ func (s *stream) take(raw sse.Event) error {
 		return broke("an event that is not UTF-8")
 	}
 	var e event
-	if err := json.Unmarshal(raw.Data, &e); err != nil {
-		var kind *json.UnmarshalTypeError
-		if raw.Name == "error" || errors.As(err, &kind) && e.Type == "error" {
-			return s.m.refusal(http.StatusOK, s.header, raw.Data)
-		}
+	switch err := json.Unmarshal(raw.Data, &e); {
+	case err != nil && raw.Name == "error":
+		e.Type = raw.Name
+	case err != nil && raw.Name != "" && !events[raw.Name]:
+		return nil // of a kind nobody here knows, so its data may be no JSON
+	case err != nil:
 		return broke("an event that is not the JSON it should be")
-	}
-	if e.Type == "" {
+	case e.Type == "":
 		e.Type = raw.Name
 	}
 	switch e.Type {
 	case "message_start":
 		return s.start(e)
-	case "content_block_start":
-		return s.open(e)
-	case "content_block_delta":
-		return s.extend(e)
-	case "content_block_stop":
-		return s.close(e.Index)
+	case "content_block_start", "content_block_delta", "content_block_stop":
+		return s.block(e)
 	case "message_delta":
-		if e.Delta.StopReason != "" {
-			s.reason = e.Delta.StopReason
-		}
-		return s.report(e.Usage)
+		return s.change(e)
 	case "message_stop":
 		return s.finish()
 	case "error":
@@ -116,77 +116,158 @@ func (s *stream) take(raw sse.Event) error {
 	return nil // ping, and kinds of events that come in a later version
 }
 
+// events are the names whose data has to be JSON.
+var events = map[string]bool{"message_start": true, "content_block_start": true, "content_block_delta": true,
+	"content_block_stop": true, "message_delta": true, "message_stop": true, "message": true}
+
 func (s *stream) start(e event) error {
 	if s.started {
 		return broke("a second message_start")
 	}
-	s.started = true
-	name := e.Message.Model
-	if name == "" {
-		name = s.m.cfg.Model
+	var msg message
+	if err := decode(e.Message, &msg); err != nil {
+		return broke("a message_start that is not the JSON it should be")
 	}
-	if err := s.emit(model.Start{ResponseID: e.Message.ID, Provider: Provider, Model: name}); err != nil {
+	s.started = true
+	s.runsIn(msg.Container)
+	if msg.Model == "" {
+		msg.Model = s.m.cfg.Model
+	}
+	if err := s.emit(model.Start{ResponseID: msg.ID, Provider: Provider, Model: msg.Model}); err != nil {
 		return err
 	}
-	return s.report(e.Message.Usage)
+	return s.report(msg.Usage)
+}
+
+// change takes what is known of the message at its end.
+func (s *stream) change(e event) error {
+	var d delta
+	if err := decode(e.Delta, &d); err != nil {
+		return broke("a message_delta that is not the JSON it should be")
+	}
+	if d.StopReason != "" {
+		s.reason = d.StopReason
+	}
+	s.runsIn(d.Container)
+	return s.report(e.Usage)
+}
+
+// runsIn keeps the last container that was named.
+func (s *stream) runsIn(raw json.RawMessage) {
+	var c container
+	if decode(raw, &c) == nil && c.ID != "" {
+		s.container = &c
+	}
+}
+
+// decode is json.Unmarshal, where nothing at all is null.
+func decode(raw json.RawMessage, into any) error {
+	if len(raw) == 0 {
+		return nil
+	}
+	return json.Unmarshal(raw, into)
+}
+
+// block takes an event of one content block.
+func (s *stream) block(e event) error {
+	var index int
+	var d delta
+	if decode(e.Index, &index) != nil || misshapen(decode(e.Delta, &d), deltas[d.Type]) {
+		return broke("a %s that is not the JSON it should be", e.Type)
+	}
+	switch e.Type {
+	case "content_block_start":
+		return s.open(index, e.ContentBlock)
+	case "content_block_delta":
+		return s.extend(index, d)
+	}
+	return s.close(index)
+}
+
+// misshapen reports whether JSON cannot be what it says it is. Of what a type
+// that is not known has in it, nothing is known.
+func misshapen(err error, known bool) bool {
+	var kind *json.UnmarshalTypeError
+	return err != nil && (known || !errors.As(err, &kind))
 }
 
 // open begins a content block.
-func (s *stream) open(e event) error {
+func (s *stream) open(index int, raw json.RawMessage) error {
 	var b blockStart
-	if err := json.Unmarshal(e.ContentBlock, &b); err != nil {
-		return broke("content block %d is not the JSON it should be", e.Index)
+	if err := json.Unmarshal(raw, &b); b.Type == "" || misshapen(err, b.known()) {
+		return broke("content block %d is not the JSON it should be", index)
 	}
-	if e.Index <= s.highest {
-		return broke("content block %d starts after block %d", e.Index, s.highest)
+	if index <= s.highest {
+		return broke("content block %d starts after block %d", index, s.highest)
 	}
-	s.highest = e.Index
-	bl := &block{index: e.Index, kind: b.Type}
+	s.highest = index
+	bl := &block{index: index, kind: b.Type}
 	s.blocks = append(s.blocks, bl)
 	switch b.Type {
 	case "text":
-		return s.out(bl, model.TextDelta{Index: bl.index, Text: b.Text})
+		bl.citations = b.Citations
+		return s.out(bl, model.TextDelta{Index: index, Text: b.Text})
 	case "thinking":
 		bl.signature = b.Signature
-		return s.out(bl, model.ReasoningDelta{Index: bl.index, Text: b.Thinking})
+		return s.out(bl, model.ReasoningDelta{Index: index, Text: b.Thinking})
 	case "redacted_thinking":
 		bl.redacted = b.Data
 		return nil
-	case "tool_use":
-		bl.input = b.Input
-		return s.out(bl, model.ToolCallStart{Index: bl.index, ID: s.callID(b.ID), Tool: b.Name})
-	case "server_tool_use":
-		bl.input = b.Input
-		return s.out(bl, model.ToolCallStart{Index: bl.index, ID: s.callID(b.ID), Tool: b.Name, ProviderExecuted: true})
+	case "tool_use", serverToolUse, mcpToolUse:
+		bl.input, bl.extra = b.Input, extras(raw)
+		return s.out(bl, model.ToolCallStart{Index: index, ID: s.callID(b.ID), Tool: b.Name, ProviderExecuted: b.Type != "tool_use"})
 	}
 	if strings.HasSuffix(b.Type, "_tool_result") {
-		return s.out(bl, model.ProviderToolResult{Index: bl.index, Call: b.ToolUseID, Result: e.ContentBlock, Failed: b.failed()})
+		return s.out(bl, model.ProviderToolResult{Index: index, Call: b.ToolUseID, Result: raw, Failed: b.failed()})
 	}
-	return broke("a content block of type %q, which is not supported", short(b.Type))
+	if s.m.cfg.Compat.RefuseUnknown {
+		return broke("a content block of type %q, which is not known", short(b.Type))
+	}
+	s.repair("unknown-block", b.Type)
+	bl.unknown = raw
+	return nil
 }
 
 // extend adds a delta to its block.
-func (s *stream) extend(e event) error {
-	b := s.find(e.Index)
+func (s *stream) extend(index int, d delta) error {
+	b := s.find(index)
 	if b == nil {
-		return broke("a delta for content block %d, which is not open", e.Index)
+		return broke("a delta for content block %d, which is not open", index)
 	}
-	d := e.Delta
 	switch b.kind + " " + d.Type {
 	case "text text_delta":
 		return s.out(b, model.TextDelta{Index: b.index, Text: d.Text})
+	case "text citations_delta":
+		b.citations = append(b.citations, d.Citation)
+		return nil
 	case "thinking thinking_delta":
 		return s.out(b, model.ReasoningDelta{Index: b.index, Text: d.Thinking})
 	case "thinking signature_delta":
 		b.signature += d.Signature
 		return nil
-	case "tool_use input_json_delta", "server_tool_use input_json_delta":
+	case "tool_use input_json_delta", serverToolUse + " input_json_delta", mcpToolUse + " input_json_delta":
 		return s.arguments(b, d.PartialJSON)
-	case "text citations_delta": // where the text has it from; not part of it
-		return nil
 	}
-	return broke("a delta of type %q in a block of type %q", short(d.Type), b.kind)
+	return s.strange(b, d)
 }
+
+// strange takes a delta that nobody here knows. Beside text or reasoning, or in a
+// block that is itself unknown, it takes nothing from what the model said; but a
+// block that lacks a part of itself does not go back. Anywhere else it may be a
+// part of a call.
+func (s *stream) strange(b *block, d delta) error {
+	known := deltas[d.Type]
+	if s.m.cfg.Compat.RefuseUnknown || known || b.kind != "text" && b.kind != "thinking" && b.unknown == nil {
+		return broke("a delta of type %q in a block of type %q", short(d.Type), short(b.kind))
+	}
+	if !b.partial {
+		s.repair("unknown-delta", b.kind+" "+d.Type)
+	}
+	b.partial = true
+	return nil
+}
+
+var deltas = map[string]bool{"text_delta": true, "citations_delta": true, "thinking_delta": true, "signature_delta": true, "input_json_delta": true}
 
 // close ends a block. Its last part goes out.
 func (s *stream) close(index int) error {
@@ -195,32 +276,47 @@ func (s *stream) close(index int) error {
 		return broke("the end of content block %d, which is not open", index)
 	}
 	b.closed = true
-	switch b.kind {
-	case "thinking", "redacted_thinking":
-		opaque, err := s.m.seal(b.signature, b.redacted)
-		if err != nil {
-			return err
-		}
-		if err := s.out(b, model.ReasoningEnd{Index: b.index, Opaque: opaque}); err != nil {
-			return err
-		}
-	case "tool_use":
-		s.calls++
-		fallthrough
-	case "server_tool_use":
-		if err := s.endArguments(b); err != nil {
-			return err
-		}
-		if err := s.out(b, model.ToolCallEnd{Index: b.index}); err != nil {
+	last, err := s.last(b)
+	if err != nil {
+		return err
+	}
+	if last != nil {
+		if err := s.out(b, last); err != nil {
 			return err
 		}
 	}
 	return s.advance()
 }
 
+// last is the part that ends a block, with what goes back with it.
+func (s *stream) last(b *block) (model.Part, error) {
+	switch b.kind {
+	case "text":
+		opaque, err := sealCitations(b.citations)
+		if opaque == nil {
+			return nil, err
+		}
+		return model.TextEnd{Index: b.index, Opaque: opaque}, err
+	case "tool_use", serverToolUse, mcpToolUse:
+		if b.kind == "tool_use" {
+			s.calls++
+		}
+		return model.ToolCallEnd{Index: b.index, Opaque: b.extra}, s.endArguments(b)
+	}
+	seal := sealed{Model: s.m.cfg.Model, Signature: b.signature, Redacted: b.redacted, Block: b.unknown}
+	if b.partial || b.kind != "thinking" && seal.empty() {
+		seal = sealed{}
+	}
+	opaque, err := seal.bytes()
+	if err != nil || opaque == nil && b.kind != "thinking" {
+		return nil, err
+	}
+	return model.ReasoningEnd{Index: b.index, Opaque: opaque}, nil
+}
+
 var reasons = map[string]model.StopReason{
 	"end_turn": model.Stop, "stop_sequence": model.Stop, "tool_use": model.ToolCalls, "max_tokens": model.Length,
-	"model_context_window_exceeded": model.Length, "refusal": model.ContentFilter,
+	"model_context_window_exceeded": model.Length, "refusal": model.ContentFilter, "pause_turn": model.ToolCalls,
 }
 
 // finish completes the answer.
@@ -232,12 +328,27 @@ func (s *stream) finish() error {
 	if !known {
 		reason = model.Other
 	}
-	if reason == model.Stop && s.calls > 0 && !s.m.cfg.Compat.KeepStopReason {
-		reason = model.ToolCalls // what the answer holds decides (A06)
-		s.repair("stop-reason", s.reason)
+	paused := s.reason == "pause_turn"
+	if s.calls > 0 && (paused || reason == model.Stop) {
+		switch {
+		case !s.m.cfg.Compat.KeepStopReason:
+			reason, paused = model.ToolCalls, false // what the answer holds decides (A06)
+			s.repair("stop-reason", s.reason)
+		case paused:
+			reason, paused = model.Other, false // no reason to run a call
+		}
+	}
+	if s.container != nil {
+		opaque, err := sealed{Container: s.container}.bytes()
+		if err != nil {
+			return err
+		}
+		if err := s.emit(model.ReasoningEnd{Index: s.highest + 1, Opaque: opaque}); err != nil {
+			return err
+		}
 	}
 	s.stopped = true
-	return s.emit(model.Finish{Reason: reason, Raw: short(s.reason), Repairs: s.repairs})
+	return s.emit(model.Finish{Reason: reason, Paused: paused, Raw: short(s.reason), Repairs: s.repairs})
 }
 
 func (s *stream) repair(name, raw string) {
@@ -274,24 +385,4 @@ func short(s string) string {
 		return strings.ToValidUTF8(s[:most], "") + "…"
 	}
 	return s
-}
-
-// sealed is the opaque part of a reasoning block: what the provider needs back.
-type sealed struct {
-	Model     string `json:"model"` // asked for; a signature is for its model only
-	Signature string `json:"signature,omitempty"`
-	Redacted  string `json:"redacted,omitempty"`
-}
-
-// seal keeps a signature or a redacted block; a block that has neither has
-// nothing to send back.
-func (m *Model) seal(signature, redacted string) ([]byte, error) {
-	if signature == "" && redacted == "" {
-		return nil, nil
-	}
-	opaque, err := json.Marshal(sealed{Model: m.cfg.Model, Signature: signature, Redacted: redacted})
-	if err != nil {
-		return nil, fmt.Errorf("anthropic: a signature does not encode: %w", err)
-	}
-	return opaque, nil
 }

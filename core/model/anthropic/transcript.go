@@ -23,6 +23,9 @@ type transcript struct {
 	turns  []turn
 	used   map[string]bool // call ids of this request
 	open   []openCall      // of the last assistant message, not answered yet
+
+	served    map[string]string // provider's calls that were sent, by the ids they have in the conversation
+	container *container        // the last one named
 }
 
 type turn struct {
@@ -34,7 +37,47 @@ type turn struct {
 // this request.
 type openCall struct{ id, as string }
 
-func (t *transcript) add(msg record.Message) error {
+// addAll adds a conversation. A call that the provider has still to execute goes
+// back to it from where it goes on: out of the last message of the assistant, with
+// nothing but results of our own behind it. Anywhere else it would make every
+// later request fail, so it is left out like an answer that never came.
+func (t *transcript) addAll(conversation []record.Message) error {
+	last, resumes := -1, true
+	pending := map[string]int{} // message of a provider's call without a result
+	for i, msg := range conversation {
+		switch msg.Role {
+		case record.Assistant:
+			last, resumes = i, true
+		case record.User:
+			resumes = false
+		}
+		for _, p := range msg.Parts {
+			switch p := p.(type) {
+			case record.ToolCallPart:
+				if p.ProviderExecuted {
+					pending[p.ID] = i
+				}
+			case record.ToolResultPart:
+				if p.ProviderExecuted {
+					delete(pending, p.Call)
+				}
+			}
+		}
+	}
+	for i, msg := range conversation {
+		lost := func(p record.ToolCallPart) bool {
+			at, open := pending[p.ID]
+			return open && at == i && (i != last || !resumes)
+		}
+		if err := t.add(msg, lost); err != nil {
+			return err
+		}
+	}
+	t.answerOpen()
+	return nil
+}
+
+func (t *transcript) add(msg record.Message, lost func(record.ToolCallPart) bool) error {
 	switch msg.Role {
 	case record.System:
 		for _, p := range msg.Parts {
@@ -55,7 +98,7 @@ func (t *transcript) add(msg record.Message) error {
 		return t.user(msg)
 	case record.Assistant:
 		t.answerOpen()
-		return t.assistant(msg)
+		return t.assistant(msg, lost)
 	}
 	return refuse("a message of the role %q", msg.Role)
 }
@@ -92,13 +135,12 @@ func (t *transcript) user(msg record.Message) error {
 	return nil
 }
 
-func (t *transcript) assistant(msg record.Message) error {
-	as := map[string]string{} // the provider's calls of this message
+func (t *transcript) assistant(msg record.Message, lost func(record.ToolCallPart) bool) error {
 	for _, p := range msg.Parts {
 		switch p := p.(type) {
 		case record.TextPart:
-			if text := p.Text.Text(); !blank(text) {
-				t.put(sdk.MessageParamRoleAssistant, sdk.NewTextBlock(text))
+			if !blank(p.Text.Text()) {
+				t.put(sdk.MessageParamRoleAssistant, textBlock(p))
 			}
 		case record.ReasoningPart:
 			if b, ok := t.reasoning(p); ok {
@@ -106,20 +148,20 @@ func (t *transcript) assistant(msg record.Message) error {
 			}
 		case record.ToolCallPart:
 			if p.ProviderExecuted {
-				if p.Provider == Provider {
-					as[p.ID] = t.id(p.ID)
-					t.put(sdk.MessageParamRoleAssistant, providerCall(p, as[p.ID]))
+				if p.Provider == Provider && !lost(p) {
+					t.served[p.ID] = t.id(p.ID)
+					t.put(sdk.MessageParamRoleAssistant, t.call(p, serverToolUse, t.served[p.ID]))
 				}
 				continue
 			}
 			call := openCall{p.ID, t.id(p.ID)}
 			t.open = append(t.open, call)
-			t.put(sdk.MessageParamRoleAssistant, sdk.NewToolUseBlock(call.as, object(p.Args), p.Tool))
+			t.put(sdk.MessageParamRoleAssistant, t.call(p, "tool_use", call.as))
 		case record.ToolResultPart:
-			if as[p.Call] == "" { // of another provider, which this one cannot read
+			if t.served[p.Call] == "" { // of another provider, which this one cannot read
 				continue
 			}
-			b, err := providerResult(p, as[p.Call])
+			b, err := t.providerResult(p)
 			if err != nil {
 				return err
 			}
@@ -131,15 +173,35 @@ func (t *transcript) assistant(msg record.Message) error {
 	return nil
 }
 
+// textBlock is a text with its citations, which the provider needs to go on
+// citing.
+func textBlock(p record.TextPart) sdk.ContentBlockParamUnion {
+	opaque, err := p.Opaque.Bytes()
+	if err != nil || len(opaque) == 0 || p.Provider != Provider {
+		return sdk.NewTextBlock(p.Text.Text())
+	}
+	from, err := citations(opaque)
+	if err != nil || len(from) == 0 {
+		return sdk.NewTextBlock(p.Text.Text())
+	}
+	return param.Override[sdk.ContentBlockParamUnion](map[string]any{"type": "text", "text": p.Text.Text(), "citations": from})
+}
+
 // reasoning goes back whole or not at all: without its signature, or to another
 // model than the one that signed it, the API refuses it (A30).
 func (t *transcript) reasoning(p record.ReasoningPart) (sdk.ContentBlockParamUnion, bool) {
 	var s sealed
 	opaque, err := p.Opaque.Bytes()
-	if err != nil || p.Provider != Provider || json.Unmarshal(opaque, &s) != nil || s.Model != t.m.cfg.Model {
+	if err != nil || p.Provider != Provider || json.Unmarshal(opaque, &s) != nil {
 		return sdk.ContentBlockParamUnion{}, false
 	}
+	if s.Container != nil {
+		t.container = s.Container
+	}
 	switch {
+	case s.Model != t.m.cfg.Model:
+	case s.Block != nil:
+		return param.Override[sdk.ContentBlockParamUnion](s.Block), true
 	case s.Redacted != "":
 		return sdk.NewRedactedThinkingBlock(s.Redacted), true
 	case s.Signature != "":
@@ -214,21 +276,36 @@ func object(args record.Value) json.RawMessage {
 	return json.RawMessage(`{"value":` + string(args.Inline) + `}`)
 }
 
-// providerCall is a call that the provider executed itself, as it sent it.
-func providerCall(p record.ToolCallPart, id string) sdk.ContentBlockParamUnion {
-	return param.Override[sdk.ContentBlockParamUnion](map[string]any{
-		"type": "server_tool_use", "id": id, "name": p.Tool, "input": object(p.Args),
-	})
+// call is a call as the provider sent it, with the id it has in this request. A
+// call made by code that the provider runs names the call that runs it.
+func (t *transcript) call(p record.ToolCallPart, kind, id string) sdk.ContentBlockParamUnion {
+	opaque, err := p.Opaque.Bytes()
+	if err != nil || p.Provider != Provider {
+		opaque = nil
+	}
+	if len(opaque) == 0 && kind == "tool_use" {
+		return sdk.NewToolUseBlock(id, object(p.Args), p.Tool)
+	}
+	block := map[string]any{"type": kind}
+	if json.Unmarshal(opaque, &block) == nil {
+		if caller, ok := block["caller"].(map[string]any); ok {
+			if by, ok := caller["tool_id"].(string); ok && t.served[by] != "" {
+				caller["tool_id"] = t.served[by]
+			}
+		}
+	}
+	block["id"], block["name"], block["input"] = id, p.Tool, object(p.Args)
+	return param.Override[sdk.ContentBlockParamUnion](block)
 }
 
 // providerResult is the block of a result as the provider sent it, with the id
 // of its call in this request.
-func providerResult(p record.ToolResultPart, id string) (sdk.ContentBlockParamUnion, error) {
+func (t *transcript) providerResult(p record.ToolResultPart) (sdk.ContentBlockParamUnion, error) {
 	var block map[string]json.RawMessage
 	if err := json.Unmarshal(p.Result.Inline, &block); err != nil || block["type"] == nil {
 		return sdk.ContentBlockParamUnion{}, refuse("the result of the provider's tool %q is not a block", p.Tool)
 	}
-	block["tool_use_id"] = json.RawMessage(strconv.Quote(id))
+	block["tool_use_id"] = json.RawMessage(strconv.Quote(t.served[p.Call]))
 	return param.Override[sdk.ContentBlockParamUnion](block), nil
 }
 

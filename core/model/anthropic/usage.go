@@ -2,6 +2,7 @@ package anthropic
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 
 	"github.com/layover-run/layover/core/model"
@@ -23,7 +24,11 @@ func (s *stream) report(raw json.RawMessage) error {
 	}
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &members); err != nil {
-		return broke("a usage report that is not the JSON it should be")
+		if s.m.cfg.Compat.KeepUsage {
+			return broke("a usage report that is not the JSON it should be")
+		}
+		s.repair("usage", string(raw))
+		return nil
 	}
 	if s.usage.raw == nil {
 		s.usage.raw, s.usage.counts = map[string]json.RawMessage{}, map[string]int64{}
@@ -47,6 +52,10 @@ func (s *stream) report(raw json.RawMessage) error {
 			}
 		}
 	}
+	if out, ok := s.usage.counts["output_tokens"]; ok && s.usage.counts["thinking_tokens"] > out && !s.m.cfg.Compat.KeepUsage {
+		s.repair("usage", fmt.Sprintf("thinking_tokens %d of %d", s.usage.counts["thinking_tokens"], out))
+		delete(s.usage.counts, "thinking_tokens")
+	}
 	whole, err := json.Marshal(s.usage.raw)
 	if err != nil {
 		return broke("a usage report that does not encode")
@@ -60,13 +69,15 @@ func (s *stream) report(raw json.RawMessage) error {
 // Compat leaves them to the reducer, which refuses the answer.
 func (s *stream) count(name string, value json.RawMessage) error {
 	var n int64
-	if err := json.Unmarshal(value, &n); err != nil {
-		return broke("a usage report whose %s is no integer", name)
-	}
+	err := json.Unmarshal(value, &n)
 	before, reported := s.usage.counts[name]
-	if (n < 0 || reported && n < before) && !s.m.cfg.Compat.KeepUsage {
+	nonsense := err != nil || n < 0 || n > record.MaxSafeInteger || reported && n < before
+	if nonsense && !s.m.cfg.Compat.KeepUsage {
 		s.repair("usage", name+" "+string(value))
 		return nil
+	}
+	if err != nil {
+		return broke("a usage report whose %s is no integer", name)
 	}
 	s.usage.counts[name] = n
 	return nil

@@ -12,6 +12,7 @@ import (
 // Ask sends one request and reduces its stream.
 func Ask(ctx context.Context, m model.Model, req *model.Request) (model.Response, error) {
 	r := model.NewReducer(model.Limits{})
+	r.Continue(req.Messages)
 	if err := m.Stream(ctx, req, r.Add); err != nil {
 		return model.Response{}, err
 	}
