@@ -46,7 +46,8 @@ type Config struct {
 	APIKey string
 	// Model is the name of the model, such as claude-sonnet-4-20250514.
 	Model string
-	// BaseURL is where the API is. Defaults to DefaultBaseURL.
+	// BaseURL is where the API is, up to and without its /v1, with or without a
+	// slash at the end. Defaults to DefaultBaseURL.
 	BaseURL string
 	// HTTPClient sends the requests. It must have no overall Timeout, which would
 	// cut long answers off. Defaults to one of its own, which follows no
@@ -141,8 +142,15 @@ func New(c Config) (*Model, error) {
 	if c.BaseURL == "" {
 		c.BaseURL = DefaultBaseURL
 	}
-	if u, err := url.Parse(c.BaseURL); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+	secrets := []string{c.APIKey}
+	switch u, err := url.Parse(c.BaseURL); {
+	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
 		refuse("Config.BaseURL is not an http or https address")
+	case u.RawQuery != "" || u.Fragment != "":
+		refuse("Config.BaseURL has a query or a fragment, which would not be sent")
+	case u.User != nil:
+		password, _ := u.User.Password()
+		secrets = append(secrets, u.User.Username(), password)
 	}
 	if c.MaxOutputTokens <= 0 {
 		c.MaxOutputTokens = DefaultMaxOutputTokens
@@ -172,7 +180,7 @@ func New(c Config) (*Model, error) {
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
-	m := &Model{cfg: c, redact: provider.NewRedactor(c.APIKey)}
+	m := &Model{cfg: c, redact: provider.NewRedactor(secrets...)}
 	m.messages = sdk.NewMessageService(
 		option.WithBaseURL(c.BaseURL), option.WithAPIKey(c.APIKey), option.WithHTTPClient(c.HTTPClient),
 		option.WithMaxRetries(0), option.WithoutOpenTelemetry(), option.WithHeader("Accept", "text/event-stream"),

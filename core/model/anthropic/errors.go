@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 
 	sdk "github.com/anthropics/anthropic-sdk-go"
 
@@ -58,14 +59,35 @@ func (m *Model) refusal(status int, h http.Header, body []byte) *model.Error {
 		class = model.ContextOverflow
 	}
 	what := "an error of unknown type"
-	if known {
+	switch {
+	case known:
 		what = e.Error.Type
+	case e.Error.Type == "" && status == http.StatusNotFound:
+		what = "there is no such API at the base URL, which ends in front of /v1"
+	case status >= 300 && status < 400:
+		what = "a redirect, which is not followed: check the base URL"
 	}
 	return &model.Error{
 		Class: class, Message: fmt.Sprintf("anthropic: %s (HTTP status %d)", what, status),
-		RetryAfter: provider.RetryAfter(h, m.cfg.Now()),
+		RetryAfter: m.wait(class, h),
 		Err:        m.redact.Detailf("%s%s", said, requestID(h)),
 	}
+}
+
+// wait is how long an answer asks to wait. One that says so for a limit without
+// saying how long names when each of its limits is filled up again: the last of
+// those that are used up counts.
+func (m *Model) wait(class model.Class, h http.Header) time.Duration {
+	wait := provider.RetryAfter(h, m.cfg.Now())
+	if wait > 0 || class != model.RateLimited {
+		return wait
+	}
+	for _, limit := range []string{"Requests", "Tokens", "Input-Tokens", "Output-Tokens"} {
+		if strings.TrimSpace(h.Get("Anthropic-Ratelimit-"+limit+"-Remaining")) == "0" {
+			wait = max(wait, provider.Until(h.Get("Anthropic-Ratelimit-"+limit+"-Reset"), m.cfg.Now()))
+		}
+	}
+	return wait
 }
 
 func requestID(h http.Header) string {

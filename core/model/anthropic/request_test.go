@@ -392,6 +392,7 @@ func TestNew(t *testing.T) {
 		"line end in key": {func(c *anthropic.Config) { c.APIKey += "\r\n" }, "APIKey has characters"},
 		"no model":        {func(c *anthropic.Config) { c.Model = " " }, "Model is empty"},
 		"address":         {func(c *anthropic.Config) { c.BaseURL = "localhost:1" }, "BaseURL"},
+		"query":           {func(c *anthropic.Config) { c.BaseURL = "http://x/?key=" + canary }, "a query"},
 		"scheme":          {func(c *anthropic.Config) { c.BaseURL = "ftp://" + canary }, "BaseURL"},
 		"small budget":    {func(c *anthropic.Config) { c.Thinking.Budget = 1000 }, "at least 1024"},
 		"large budget":    {func(c *anthropic.Config) { c.Thinking.Budget = 8192 }, "less than MaxOutputTokens (8192)"},

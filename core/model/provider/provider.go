@@ -38,6 +38,16 @@ func RetryAfter(h http.Header, now time.Time) time.Duration {
 	return 0
 }
 
+// Until is how long it is until an instant in the form of RFC 3339, by the rules
+// of RetryAfter.
+func Until(value string, now time.Time) time.Duration {
+	at, err := time.Parse(time.RFC3339, strings.TrimSpace(value))
+	if err != nil {
+		return 0
+	}
+	return within(at.Sub(now))
+}
+
 func times(value string, unit time.Duration) (time.Duration, bool) {
 	n, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
 	if err != nil || math.IsNaN(n) {
