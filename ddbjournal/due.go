@@ -92,7 +92,20 @@ func (j *Journal) candidates(ctx context.Context, until time.Time, limit int) ([
 	slices.SortFunc(rows, func(a, b candidate) int {
 		return cmp.Or(cmp.Compare(a.due, b.due), cmp.Compare(a.key.key().partition, b.key.key().partition))
 	})
-	return rows, nil
+	return once(rows), nil
+}
+
+// once leaves out a lane that the index shows again: its due time moved on
+// between two pages, or the index has not let go of the old one. The store
+// refuses to be asked for an item twice in one batch.
+func once(rows []candidate) []candidate {
+	seen := make(map[key]bool, len(rows))
+	return slices.DeleteFunc(rows, func(c candidate) bool {
+		k := c.key.key()
+		again := seen[k]
+		seen[k] = true
+		return again
+	})
 }
 
 func (j *Journal) shard(ctx context.Context, shard string, until time.Time, limit int) (rows []candidate, err error) {
@@ -118,13 +131,14 @@ func (j *Journal) shard(ctx context.Context, shard string, until time.Time, limi
 }
 
 // heads reads up to batchLimit heads, strongly consistent. The store may leave
-// some of them unprocessed; they are asked for again.
+// some of them unprocessed; they are asked for again, for as long as an
+// operation may compete with others.
 func (j *Journal) heads(ctx context.Context, rows []candidate) (items []item, err error) {
 	keys := types.KeysAndAttributes{ConsistentRead: aws.Bool(true)}
 	for _, r := range rows {
 		keys.Keys = append(keys.Keys, r.key)
 	}
-	for wait := firstPause; ; wait = min(2*wait, lastPause) {
+	for t := j.try(); ; {
 		out, err := j.api.BatchGetItem(ctx, &dynamodb.BatchGetItemInput{RequestItems: map[string]types.KeysAndAttributes{j.cfg.Table: keys}})
 		if err != nil {
 			return nil, unanswered(ctx, err)
@@ -137,7 +151,7 @@ func (j *Journal) heads(ctx context.Context, rows []candidate) (items []item, er
 			return items, nil
 		}
 		keys.Keys = left.Keys
-		if err := pause(ctx, wait); err != nil {
+		if err := t.again(ctx, "the head of a due lane"); err != nil {
 			return nil, err
 		}
 	}

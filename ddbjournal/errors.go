@@ -35,6 +35,9 @@ var hints = map[string]string{
 	"ResourceNotFoundException":   "create the table as ddbjournal.Table defines it, or set its right name and region",
 	"AccessDeniedException":       "allow GetItem, BatchGetItem, Query, PutItem and UpdateItem on the table and its index",
 	"UnrecognizedClientException": "check the credentials of this function",
+	"ExpiredTokenException":       "renew the credentials of this process: they have expired",
+	"InvalidSignatureException":   "check the secret key, and that the clock of this machine is right to within minutes",
+	"ValidationException":         "compare the table and its index with ddbjournal.Table; if they agree, report this as a defect of layover",
 }
 
 // Unwrap is the SDK's error, unless that claims a deadline: only the caller's

@@ -140,7 +140,7 @@ func (it item) fits() error {
 			}
 			size += len(v.Value)
 		case *types.AttributeValueMemberN:
-			size += len(v.Value) // an upper bound: two digits take one byte
+			size += len(v.Value)/2 + 2 // at most: two digits take a byte, and the whole one or two more
 		case *types.AttributeValueMemberB:
 			size += len(v.Value)
 		}
@@ -148,7 +148,12 @@ func (it item) fits() error {
 	if size > ItemLimit {
 		return fmt.Errorf("%w: an item of %d bytes, the store's limit is %d", record.ErrTooLarge, size, ItemLimit)
 	}
-	if k := it.key(); len(k.partition) > keyLimit {
+	return it.key().fits()
+}
+
+// fits refuses a key that the store takes neither to write nor to read by.
+func (k key) fits() error {
+	if len(k.partition) > keyLimit {
 		return fmt.Errorf("%w: a key of %d bytes, the store's limit is %d", record.ErrTooLarge, len(k.partition), keyLimit)
 	}
 	return nil

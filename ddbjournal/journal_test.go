@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
@@ -20,10 +21,14 @@ import (
 
 // The whole certification, with the SDK's own retries as functions have them:
 // a write whose answer was lost is tried again by the SDK and finds itself.
-func TestJournal(t *testing.T) { certify(t, 3) }
+func TestJournal(t *testing.T) { certify(t, 3, false) }
 
-// The same without the SDK's retries: a lost answer is an error here.
-func TestJournalWithoutRetries(t *testing.T) { certify(t, 1) }
+// The same without the SDK's retries, so that a lost answer is an error here,
+// and with an index that is late: it shows nothing the first time it is asked.
+func TestJournalWithoutRetries(t *testing.T) { certify(t, 1, true) }
+
+// indexLag is how far the index of the store under test may be behind.
+const indexLag = 10 * time.Second
 
 // bench is one journal under test with what lies below it.
 type bench struct {
@@ -40,7 +45,7 @@ func newBench(t testing.TB, attempts int, more ...func(*dynamodb.Options)) bench
 	return b
 }
 
-func certify(t *testing.T, attempts int) {
+func certify(t *testing.T, attempts int, late bool) {
 	peers.DynamoDB(t)
 	var benches sync.Map // of a journal
 	over := func(t *testing.T, b bench) journal.Journal {
@@ -52,7 +57,14 @@ func certify(t *testing.T, attempts int) {
 		b, _ := benches.Load(j)
 		return b.(bench)
 	}
-	result := journaltest.Run(t, func(t *testing.T) journal.Journal { return over(t, newBench(t, attempts)) },
+	open := func(t *testing.T) journal.Journal {
+		b := newBench(t, attempts)
+		if late {
+			b.delayIndex()
+		}
+		return over(t, b)
+	}
+	result := journaltest.Run(t, open, journaltest.WithLag(indexLag),
 		journaltest.WithFaults(func(j journal.Journal, f journaltest.Fault) { of(j).net.setAround(f) }),
 		journaltest.WithDamage(func(t *testing.T, j journal.Journal, d journaltest.Damage) (journal.Journal, string) {
 			damage(t, of(j), d)

@@ -31,7 +31,7 @@ var transport = func() *http.Transport {
 // a quota of them, so that an injected error is what a test sees.
 func client(t testing.TB, via http.RoundTripper, attempts int, more ...func(*dynamodb.Options)) *dynamodb.Client {
 	t.Helper()
-	options := append([]func(*dynamodb.Options){ddbjournal.ClientOptions, func(o *dynamodb.Options) {
+	options := append([]func(*dynamodb.Options){ddbjournal.ClientOptions, strict(t), func(o *dynamodb.Options) {
 		o.Region, o.BaseEndpoint = "us-east-1", aws.String(peers.DynamoDB(t))
 		o.Credentials = credentials.NewStaticCredentialsProvider("test", "test", "")
 		o.HTTPClient = &http.Client{Transport: via}

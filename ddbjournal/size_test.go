@@ -3,6 +3,7 @@ package ddbjournal_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"math/rand/v2"
 	"net/http"
 	"strings"
@@ -110,7 +111,7 @@ func TestSizeIsCheckedBeforeTheWrite(t *testing.T) {
 	}
 	// The largest that fits is taken: the store and this package count alike.
 	fits := large(ddbjournal.ItemLimit)
-	for overhead := 100; ; overhead++ {
+	for overhead := 0; ; overhead++ {
 		fits.Body = fits.Body[:ddbjournal.ItemLimit-overhead]
 		if err = j.Append(ctx, lane, fits); err == nil {
 			break
@@ -122,6 +123,32 @@ func TestSizeIsCheckedBeforeTheWrite(t *testing.T) {
 		if !bytes.Equal(got.Body, fits.Body) {
 			t.Error("the largest batch came back changed")
 		}
+	}
+}
+
+// A name that makes a key too long is refused by every operation, before the
+// store is asked, which would refuse to read by such a key too.
+func TestKeysAreCheckedBeforeTheStore(t *testing.T) {
+	b := newBench(t, 1)
+	j := openOn(t, b.client, b.table)
+	b.net.set(func() { b.net.calls = map[string]int{} })
+	ctx, long := t.Context(), journal.Lane{Tenant: "acme", Conversation: strings.Repeat("c", 2048)}
+	_, admitted := j.Admit(ctx, submission(long, "s1"), start, time.Minute)
+	_, signalled := j.Signal(ctx, long, journal.Entry{Kind: journal.EntrySteer, Key: "k"}, 0, start, time.Minute)
+	_, claimed := j.Claim(ctx, claimRequest(long, "a1", start))
+	_, _, looked := j.Inbox(ctx, long, 0)
+	_, found := j.Submission(ctx, "acme", long.Conversation)
+	for op, err := range map[string]error{"admit": admitted, "signal": signalled, "claim": claimed, "inbox": looked, "submission": found,
+		"append": j.Append(ctx, long, sealed(1, 2, "b2"))} {
+		if !errors.Is(err, record.ErrTooLarge) {
+			t.Errorf("%s: %v", op, err)
+		}
+	}
+	for _, err := range j.Read(ctx, long, 1) {
+		want(t, err, record.ErrTooLarge)
+	}
+	if len(b.net.calls) > 0 {
+		t.Errorf("the store was asked: %v", b.net.calls)
 	}
 }
 

@@ -44,6 +44,9 @@ func resolving(ctx context.Context) (context.Context, context.CancelFunc) {
 
 // get reads an item, strongly consistent; nil if there is none.
 func (j *Journal) get(ctx context.Context, k key) (item, error) {
+	if err := k.fits(); err != nil {
+		return nil, err
+	}
 	out, err := j.api.GetItem(ctx, &dynamodb.GetItemInput{TableName: &j.cfg.Table, Key: k.attributes(), ConsistentRead: aws.Bool(true)})
 	if err != nil {
 		return nil, unanswered(ctx, err)
@@ -231,6 +234,9 @@ func conditionFailed(err error) (old item, failed bool) {
 // consistent, page by page until the store says there are no more: a page may
 // be short or empty and still have a successor.
 func (j *Journal) query(ctx context.Context, from key, each func(item) error) error {
+	if err := from.fits(); err != nil {
+		return err
+	}
 	in := &dynamodb.QueryInput{
 		TableName: &j.cfg.Table, ConsistentRead: aws.Bool(true),
 		KeyConditionExpression:    aws.String(AttrPartition + " = :pk AND " + AttrSort + " >= :from"),
@@ -255,6 +261,9 @@ func (j *Journal) query(ctx context.Context, from key, each func(item) error) er
 
 // last reads the item with the highest sort key of a partition, nil if none.
 func (j *Journal) last(ctx context.Context, partition string) (item, error) {
+	if err := (key{partition: partition}).fits(); err != nil {
+		return nil, err
+	}
 	in := &dynamodb.QueryInput{
 		TableName: &j.cfg.Table, ConsistentRead: aws.Bool(true), ScanIndexForward: aws.Bool(false), Limit: aws.Int32(1),
 		KeyConditionExpression: aws.String(AttrPartition + " = :pk"), ExpressionAttributeValues: item{":pk": text(partition)},

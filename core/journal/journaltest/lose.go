@@ -183,7 +183,9 @@ func (f *fixture) life(parkedUnseen bool) {
 	got, err := f.Payload(f.ctx, f.lane.Tenant, record.Digest(body))
 	f.check(err)
 	f.equal(got, body)
-	if slices.Contains(f.due(t0.AddDate(1, 0, 0), 1000), f.lane.Conversation) {
+	heads, err := f.Due(f.ctx, t0.AddDate(1, 0, 0), 1000)
+	f.check(err)
+	if slices.ContainsFunc(heads, func(h journal.Head) bool { return h.Lane == f.lane }) {
 		f.t.Fatal("an idle lane is due")
 	}
 }

@@ -95,9 +95,7 @@ func (f *fixture) arrival(to journal.State, look, release int) {
 		f.t.Fatalf("the entry was not seen and the lane is %s, due %s", h.State, h.Due)
 	}
 	if !seen {
-		due, err := f.Due(f.ctx, h.Due, 10)
-		f.check(err)
-		f.equal(due, []journal.Head{h})
+		f.equal(f.dueWhen(h.Due, 10, shown), []journal.Head{h})
 		f.equal(f.claim("a2", t0).Epoch, uint64(2))
 	}
 }

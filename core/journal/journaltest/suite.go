@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/layover-run/layover/core/journal"
 )
@@ -22,6 +23,7 @@ type offers struct {
 	faults func(journal.Journal, Fault)
 	damage func(*testing.T, journal.Journal, Damage) (damaged journal.Journal, why string)
 	dump   func(*testing.T, journal.Journal) string
+	lag    time.Duration
 }
 
 // Fault is asked around every single-item write of a journal: before it, when
@@ -44,6 +46,12 @@ func WithFaults(set func(j journal.Journal, f Fault)) Option {
 func WithDamage(damage func(*testing.T, journal.Journal, Damage) (damaged journal.Journal, why string), dump func(*testing.T, journal.Journal) string) Option {
 	return func(o *offers) { o.damage, o.dump = damage, dump }
 }
+
+// WithLag says how late Due may be: it is a hint, and an adapter may answer it
+// from an index that follows the heads at a distance. A lane that is missing is
+// then asked for again until the lag is over. Defaults to none: what was
+// written is due at once.
+func WithLag(lag time.Duration) Option { return func(o *offers) { o.lag = lag } }
 
 // Result is what a certification did with an adapter.
 type Result struct {

@@ -119,11 +119,11 @@ var taking = map[string]check{
 		week := t0.Add(7 * 24 * time.Hour)
 		f.check(f.Park(f.ctx, f.release(f.claim("a1", t0), journal.Parked, week)))
 		later := t0.Add(24 * time.Hour)
-		f.equal(f.due(week.Add(-time.Millisecond), 10), []string(nil))
+		f.due(week.Add(-time.Millisecond), 10)
 		_, err := f.Signal(f.ctx, f.lane, f.steer("decision"), 0, later, grace)
 		f.check(err)
-		f.equal(f.due(later.Add(grace), 10), []string{"c1"})
-		f.equal(f.due(later.Add(grace-time.Millisecond), 10), []string(nil))
+		f.due(later.Add(grace), 10, "c1")
+		f.due(later.Add(grace-time.Millisecond), 10)
 		f.equal(f.claim("a2", later.Add(grace)).Epoch, uint64(2))
 	},
 	"Parked/ManySignalsKeepTheFirstGrace": func(t *testing.T, f *fixture) {
@@ -173,8 +173,8 @@ var taking = map[string]check{
 				want = append(want, s.Lane.Conversation)
 			}
 		}
-		f.equal(f.due(t0.Add(20*time.Minute), 100), want)
-		f.equal(f.due(t0.Add(20*time.Minute), 7), want[:7])
+		f.due(t0.Add(20*time.Minute), 100, want...)
+		f.due(t0.Add(20*time.Minute), 7, want[:7]...)
 	},
 	"Context/EndedMeansNoOperationWrites": func(t *testing.T, f *fixture) {
 		f.admit("s1")
