@@ -17,7 +17,7 @@ var update = flag.Bool("update", false, "rewrite docs/certificates/sweep-ddbjour
 // failure: A02, A03
 func TestSweep(t *testing.T) {
 	c := client(t, transport, 3)
-	result := enginetest.Sweep(t, enginetest.Store{Name: "ddbjournal", Points: "ddb.", Death: enginetest.Invocation, Passes: 1,
+	result := enginetest.Sweep(t, enginetest.Store{Name: "ddbjournal", Points: "ddb.", Death: enginetest.Invocation,
 		New: func(t testing.TB) enginetest.Disk {
 			table := newTable(t, c)
 			return enginetest.Disk{Open: func() (enginetest.Opened, error) {
