@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -36,6 +37,7 @@ type cell struct {
 	zombie    *life                // frozen, to go on when all is done
 	ends      <-chan error         // its call
 	overtaken bool                 // another attempt worked while it was frozen
+	hastened  bool                 // the operator acted meanwhile
 	swept     bool                 // the next wake is from a sweep
 	asking    sync.RWMutex         // held while a request is answered
 	started   chan struct{}        // an endless handler runs
@@ -124,6 +126,10 @@ func (c *cell) hit(point string) {
 		}
 	}
 	kill := c.store.Death == Process || c.store.Death == Invocation || len(c.died) == 1 && c.scenario.first.point != ""
+	if point == c.scenario.last && l.revived() {
+		c.died = append(c.died, death{point, c.passes[point]})
+		now, kill = true, true
+	}
 	c.mu.Unlock()
 	switch {
 	case now && kill:
@@ -175,6 +181,10 @@ func (c *cell) play() error {
 func (c *cell) step() (done bool, err error) {
 	switch {
 	case c.overtaken && c.zombie != nil:
+		if r := c.haste(); r != nil {
+			c.overtaken, c.requests = false, append(c.requests, r)
+			return false, nil
+		}
 		c.revive()
 		return false, nil
 	case len(c.requests) > 0:
@@ -210,6 +220,16 @@ func (c *cell) step() (done bool, err error) {
 		return false, nil
 	}
 	return true, nil
+}
+
+// haste is what a hasty operator asks for before a frozen call goes on.
+func (c *cell) haste() *request {
+	if !c.scenario.hasty || c.hastened {
+		return nil
+	}
+	r := c.scenario.operator(c)
+	c.hastened = r != nil
+	return r
 }
 
 // ask sends one request. Unless it is answered it stays, to be sent again.
@@ -326,7 +346,11 @@ func (c *cell) revive() {
 	c.attempt.Store(c.zombie)
 	close(c.zombie.thaw)
 	select {
-	case <-c.ends: // in whatever way: it cannot do any harm
+	case err := <-c.ends:
+		// In whatever way: it cannot do any harm. But being overtaken is no defect.
+		if err != nil && strings.Contains(err.Error(), "defect") {
+			c.world.complain("a call that was paused: %v", err)
+		}
 	case <-time.After(patience):
 		c.world.complain("a call that was paused does not end")
 	}

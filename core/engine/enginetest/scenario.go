@@ -22,6 +22,13 @@ type scenario struct {
 	// first is a death that belongs to the story: the sweep's deaths come after
 	// it.
 	first death
+	// only is the one kind of store that plays the story; all of them unless set.
+	only Death
+	// last is a point where whoever was frozen and goes on dies, if it comes by.
+	last string
+	// hasty lets the operator act while somebody is frozen, once, before that one
+	// goes on.
+	hasty bool
 	// operator is asked when everything rests: what a person does next.
 	operator func(c *cell) *request
 	// during is what a person asks for while an endless handler runs.
@@ -77,6 +84,15 @@ func scenarios() []*scenario {
 			name: "not begun, then resolved", about: "The handler was prepared and never entered; an operator says so; the sweep's death comes during the recovery.",
 			tools: pay(), answers: []answer{one("pay"), text("done")}, first: death{"engine.tool.start", 1}, operator: resolve,
 			want: completed(map[string]int{"pay": 1}),
+		}, {
+			name: "probed while it lives", about: "The one that stood still has its effect when a probe has just seen none, and dies before it can tell.",
+			only:    Overtaken,
+			tools:   func(c *cell) []*tool.Tool { return []*tool.Tool{c.effect("pay", c.truth())} },
+			answers: []answer{one("pay"), text("done")}, last: "engine.tool.end", operator: resolve, want: completed(map[string]int{"pay": 1}),
+		}, {
+			name: "answered while it lives", about: "An operator says that nothing happened, which is true, and then the one that stood still goes on.",
+			only: Overtaken, hasty: true,
+			tools: pay(), answers: []answer{one("pay"), text("done")}, operator: resolve, want: completed(map[string]int{"pay": 1}),
 		}, {
 			name: "steps", about: "A handler of three recorded steps.",
 			tools:   func(c *cell) []*tool.Tool { return []*tool.Tool{c.stepper("ship", tool.Idempotent())} },

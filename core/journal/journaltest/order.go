@@ -19,7 +19,7 @@ func orders() map[string]check {
 		for look := range 3 {
 			for release := look; release < 3; release++ {
 				checks[fmt.Sprintf("Order/%s/look %s, release %s", to, moments[look], moments[release])] = func(t *testing.T, f *fixture) {
-					f.arrival(to, look, release)
+					f.arrival(to, look, release, len(moments), func() { f.signal("entry", 0) })
 				}
 			}
 		}
@@ -63,7 +63,9 @@ func (f *fixture) twoClaims() {
 // moments of an inbox write, between its items.
 var moments = []string{"before the entry", "before the bump", "after the bump"}
 
-func (f *fixture) arrival(to journal.State, look, release int) {
+// arrival plays an inbox write of so many moments beside an owner that looks
+// and releases at two of them.
+func (f *fixture) arrival(to journal.State, look, release, moments int, put func()) {
 	f.admit("s1")
 	o := &owner{f: f, head: f.claim("a1", t0), to: to}
 	writes := 0
@@ -75,9 +77,9 @@ func (f *fixture) arrival(to journal.State, look, release int) {
 		writes++
 		return nil
 	})
-	f.signal("entry", 0)
+	put()
 	f.faults(f.Journal, nil)
-	for ; writes < 3; writes++ { // where an operation is one write, or found its head changed
+	for ; writes < moments; writes++ { // where an operation is one write, or found its head changed
 		o.at(writes, look, release)
 	}
 	if o.done == nil {

@@ -88,7 +88,7 @@ func Run(t *testing.T, open func(t *testing.T) journal.Journal, options ...Optio
 		option(&o)
 	}
 	checks, omitted := map[string]check{}, map[string]string{}
-	for _, group := range []map[string]check{admitting, claiming, logging, releasing, reading, racing, taking, large} {
+	for _, group := range []map[string]check{admitting, claiming, logging, releasing, reading, racing, taking, untouched, large} {
 		maps.Copy(checks, group)
 	}
 	for _, group := range []struct {
@@ -96,6 +96,7 @@ func Run(t *testing.T, open func(t *testing.T) journal.Journal, options ...Optio
 		offered bool
 		why     string
 	}{
+		{admissions(), o.faults != nil, "no WithFaults: the adapter offers no way to fail a write"},
 		{losing(), o.faults != nil, "no WithFaults: the adapter offers no way to lose an answer"},
 		{refusing(), o.damage != nil, "no WithDamage: the adapter offers no way to change stored bytes"},
 	} {

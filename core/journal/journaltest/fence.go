@@ -1,0 +1,141 @@
+package journaltest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/layover-run/layover/core/journal"
+)
+
+// untouched are the checks of what an operation leaves alone: one that is
+// refused, or has nothing to do, writes nothing.
+var untouched = map[string]check{
+	"Untouched/ByAClaimWithoutALease": func(t *testing.T, f *fixture) {
+		f.admit("s1")
+		before := f.head()
+		r := f.request("a1", t0)
+		r.Lease = time.Time{}
+		if _, err := f.Claim(f.ctx, r); err == nil {
+			t.Fatal("claimed without a lease")
+		}
+		f.equal(f.head(), before)
+		f.equal(f.claim("a2", t0).Epoch, uint64(1))
+	},
+	"Untouched/ByAReleaseThatLeavesNoDueTime": func(t *testing.T, f *fixture) {
+		f.admit("s1")
+		h := f.claim("a1", t0)
+		for _, to := range []journal.State{journal.Parked, journal.Ready, journal.Running, "asleep"} {
+			if f.Park(f.ctx, f.release(h, to, time.Time{})) == nil {
+				t.Fatalf("released to %s without a due time", to)
+			}
+			f.equal(f.head(), h)
+		}
+	},
+	"Untouched/ByAReleaseToNoRestingState": func(t *testing.T, f *fixture) {
+		f.admit("s1")
+		h := f.claim("a1", t0)
+		for _, to := range []journal.State{journal.Running, "asleep", ""} {
+			if f.Park(f.ctx, f.release(h, to, t0.Add(time.Hour))) == nil {
+				t.Fatalf("released to %q", to)
+			}
+		}
+		f.equal(f.head(), h)
+	},
+	"Untouched/ByAFinishThatFreesToNowhere": func(t *testing.T, f *fixture) {
+		f.admit("s1")
+		h := f.claim("a1", t0)
+		f.append(1, "b1")
+		for _, to := range []journal.State{journal.Ready, journal.Parked, journal.Running} {
+			r := f.finish(h, "s1", 1)
+			if r.To = to; f.Finish(f.ctx, r) == nil {
+				t.Fatalf("freed to %s without a due time", to)
+			}
+			r.Due = t0.Add(time.Hour)
+			if to != journal.Ready && f.Finish(f.ctx, r) == nil {
+				t.Fatalf("freed to %s", to)
+			}
+		}
+		f.equal(f.head(), h)
+		s, err := f.Submission(f.ctx, "acme", "s1")
+		f.check(err)
+		if s.Outcome != nil {
+			t.Fatal("the row is settled by a finish that was refused")
+		}
+	},
+	"Untouched/ByASettledSubmissionAdmittedAgain": func(t *testing.T, f *fixture) {
+		// Nobody has noted that its entry is in the log: drained is a hint.
+		f.admit("s1")
+		r := f.finish(f.claim("a1", t0), "s1", 1)
+		f.append(1, "b1")
+		r.Drained = 0
+		f.check(f.Finish(f.ctx, r))
+		before := f.head()
+		f.equal(f.admit("s1").Duplicate, true)
+		f.equal(f.head(), before)
+		f.equal(len(f.inbox(0)), 1)
+	},
+	"Untouched/ByAnEntryThatIsInTheLog": func(t *testing.T, f *fixture) {
+		f.admit("s1")
+		h := f.claim("a1", t0)
+		r := f.release(h, journal.Parked, t0.Add(24*time.Hour))
+		f.check(f.Park(f.ctx, r)) // drained 1
+		before := f.head()
+		f.equal(f.admit("s1").Duplicate, true)
+		f.equal(f.head(), before)
+	},
+}
+
+// admissions are the checks of an admission in pieces: what lies aside before
+// the row, the row, the entry, the bump.
+func admissions() map[string]check {
+	checks := map[string]check{}
+	for _, to := range []journal.State{journal.Parked, journal.Idle, journal.Ready} {
+		for look := range 4 {
+			for release := look; release < 4; release++ {
+				checks[fmt.Sprintf("Order/%s beside an admission/look %d, release %d", to, look, release)] = func(t *testing.T, f *fixture) {
+					f.arrival(to, look, release, 4, func() { f.admit("s2") })
+				}
+			}
+		}
+	}
+	for _, after := range []bool{false, true} {
+		name := map[bool]string{false: "Failed", true: "Lost"}[after]
+		checks[name+"/ALargeAdmissionCutOff"] = func(t *testing.T, f *fixture) { f.cutOffAdmission(after) }
+	}
+	return checks
+}
+
+// cutOffAdmission ends the writer of a large submission at each of its writes.
+// What it leaves is either no submission or a whole one, and the writer's retry
+// finishes it.
+func (f *fixture) cutOffAdmission(after bool) {
+	for n := 1; ; n++ {
+		s := f.submission(fmt.Sprint("s", n))
+		s.Lane.Conversation = s.ID
+		s.Input = jsonOf(600_000)
+		fired := f.count(func(_ string, write int, at bool) bool { return at == after && write >= n || !at && write > n })
+		_, err := f.Admit(f.ctx, s, t0, grace)
+		f.faults(f.Journal, nil)
+		if *fired == 0 {
+			f.check(err)
+			return
+		}
+		found, err := f.Submission(f.ctx, s.Lane.Tenant, s.ID)
+		switch {
+		case errors.Is(err, journal.ErrNotFound):
+		case err != nil:
+			f.t.Fatalf("cut off at write %d: %v", n, err)
+		case !bytes.Equal(found.Input, s.Input):
+			f.t.Fatalf("cut off at write %d: %d bytes of %d are there", n, len(found.Input), len(s.Input))
+		}
+		f.check(f.clear(func() error { _, err := f.Admit(f.ctx, s, t0, grace); return err }))
+		found, err = f.Submission(f.ctx, s.Lane.Tenant, s.ID)
+		f.check(err)
+		h, entries, err := f.Inbox(f.ctx, s.Lane, 0)
+		f.check(err)
+		f.equal([]any{len(found.Input), len(entries), h.State, h.Due}, []any{len(s.Input), 1, journal.Ready, t0.Add(grace)})
+	}
+}
