@@ -76,6 +76,12 @@ func (s *stream) out(b *block, p model.Part) error {
 	if s.held += size(p); s.held > model.DefaultMaxBytes || len(b.held) >= model.DefaultMaxParts {
 		return broke("more than %d bytes of a block sent before the one ahead of it", model.DefaultMaxBytes)
 	}
+	if n := len(b.held); n > 0 {
+		if both, ok := joined(b.held[n-1], p); ok {
+			b.held[n-1] = both
+			return nil
+		}
+	}
 	b.held = append(b.held, p)
 	return nil
 }

@@ -73,7 +73,7 @@ type delta struct {
 // error: there is no other way to tell a whole answer from half a one.
 func (s *stream) read(body io.Reader) error {
 	events := sse.NewReader(body)
-	s.ids, s.highest = map[string]bool{}, -1
+	s.ids, s.highest, s.emit = map[string]bool{}, -1, (&gather{emit: s.emit}).out
 	for !s.stopped {
 		e, err := events.Next()
 		if err != nil {
