@@ -13,6 +13,7 @@ import (
 	"github.com/layover-run/layover/core/model"
 	"github.com/layover-run/layover/core/model/anthropic"
 	"github.com/layover-run/layover/core/model/modeltest"
+	"github.com/layover-run/layover/core/record"
 )
 
 // failed is the body of an error.
@@ -82,12 +83,20 @@ func TestAdapter(t *testing.T) {
 	}
 	behind["overflow"] = modeltest.Refusal{Body: "event: error\ndata: " + overflow["prompt"].Body + "\n\n", Class: model.ContextOverflow}
 
+	n := func(i int64) *int64 { return &i }
 	modeltest.TestAdapter(t, modeltest.Adapter{
 		New: func(baseURL, key string, client *http.Client, idle time.Duration) (model.Model, error) {
 			return anthropic.New(anthropic.Config{APIKey: key, Model: "claude-test-1", BaseURL: baseURL, HTTPClient: client, IdleTimeout: idle})
 		},
 		Answers: map[string]modeltest.Answer{
-			"text": {Body: stream(start, textBlock(0, "Good ", "day."), finish("end_turn")), Stop: model.Stop, Text: "Good day."},
+			"text": {Body: stream(start, textBlock(0, "Good ", "day."), finish("end_turn")), Stop: model.Stop, Text: "Good day.",
+				Usage: record.Usage{InputTokens: n(10), OutputTokens: n(9)}},
+			"reasoning": {Body: stream(start, opened(0, `{"type":"thinking","thinking":"","signature":""}`), more(0, "thinking_delta", "thinking", "Is it day?"),
+				more(0, "signature_delta", "signature", "c2ln"), more(0, "signature_delta", "signature", "bmVk+/="), closed(0),
+				opened(1, `{"type":"redacted_thinking","data":"cmVkYWN0ZWQ="}`), closed(1), toolBlock(2, "a", "look", `{"n":1}`), finish("tool_use")),
+				Stop: model.ToolCalls, Calls: []modeltest.Call{{Tool: "look", Args: `{"n":1}`}}, Back: []string{"Is it day?", "c2lnbmVk+/=", "cmVkYWN0ZWQ="}},
+			"the provider's own call": {Body: stream(start, serverUse(0, "srvtoolu_1", "web_search"), serverResult(1, "srvtoolu_1"), textBlock(2, "Warm."), finish("end_turn")),
+				Stop: model.Stop, Text: "Warm.", Back: []string{"srvtoolu_1", "RW5j+/="}},
 			"call": {Body: stream(start, textBlock(0, "I look."), toolBlock(1, "a", "look", `{"at": `, `"é"}`), finish("tool_use")),
 				Stop: model.ToolCalls, Text: "I look.", Calls: []modeltest.Call{{Tool: "look", Args: `{"at":"é"}`}}},
 			"parallel": {Body: stream(start, toolBlock(0, "a", "look", `{"n":1}`), toolBlock(1, "b", "look", `{"n":2}`), finish("tool_use")),
