@@ -75,10 +75,16 @@ func TestAssertionsFail(t *testing.T) {
 		"parked otherwise": {func(f *fake) { waiting(f).Parked("unknown") }, "it should wait for unknown"},
 		"no such approval": {func(f *fake) { waiting(f).Approve("close_door") }, "no call of close_door waits"},
 		"nothing unknown":  {func(f *fake) { waiting(f).Resolve("open_door", record.NotHappened, nil) }, "no call of open_door has an unknown outcome"},
-		"transcript":       {func(f *fake) { ended(f).Said("user: hello") }, "assistant: Done.\n"},
-		"input":            {func(f *fake) { agenttest.New(f, doors(&opened)).Submit(map[string]int{"door": 7}) }, "submit"},
-		"no input":         {func(f *fake) { agenttest.New(f, doors(&opened)).Submit(func() {}) }, "input"},
-		"no script":        {func(f *fake) { agenttest.Bind(f, doors(&opened).Bind(modeltest.Script())).Model() }, "no scripted model"},
+		"transcript": {func(f *fake) { ended(f).Said("user: {\"door\":\"north\"}\ntool: x\nassistant: Done.\nassistant: Bye.") },
+			"  user: {\"door\":\"north\"}\n- tool: x\n  assistant: Done.\n- assistant: Bye.\n"},
+		"longer transcript": {func(f *fake) { ended(f).Said("user: {\"door\":\"north\"}") }, "  user: {\"door\":\"north\"}\n+ assistant: Done.\n"},
+		"hint":              {func(f *fake) { agenttest.New(f, doors(&opened)).Run(Door{Door: "x"}).Completed(nil) }, "(check the provider's key"},
+		"a panic": {func(f *fake) {
+			agenttest.New(f, broken(), modeltest.Calls(modeltest.Call{Tool: "break"})).Run(Door{"x"}).Completed(nil)
+		}, "error in tool break: "},
+		"input":     {func(f *fake) { agenttest.New(f, doors(&opened)).Submit(map[string]int{"door": 7}) }, "submit"},
+		"no input":  {func(f *fake) { agenttest.New(f, doors(&opened)).Submit(func() {}) }, "input"},
+		"no script": {func(f *fake) { agenttest.Bind(f, doors(&opened).Bind(modeltest.Script())).Model() }, "no scripted model"},
 	} {
 		if got := during(tc.do); !strings.Contains(got, tc.says) {
 			t.Errorf("%s: %q, want %q", name, got, tc.says)
@@ -87,6 +93,12 @@ func TestAssertionsFail(t *testing.T) {
 	if got := during(func(f *fake) { w := waiting(f); w.Parked("approval"); w.Approve("open_door"); w.Completed(nil) }); got != "" {
 		t.Error(got)
 	}
+}
+
+// broken is an agent whose tool has a bug.
+func broken() *agent.Definition {
+	return agent.MustDefine[Door, string]("breaker", agent.Config[Door]{Instructions: agent.Text[Door]("Break."), Tools: []*tool.Tool{
+		tool.New("break", "Breaks.", func(context.Context, struct{}) (string, error) { panic("it broke") }, tool.Readonly())}})
 }
 
 func TestDenyAbortAndQueue(t *testing.T) {
@@ -186,9 +198,10 @@ func (a asker) ask(key string) (string, error) {
 func TestProviderRecordsAndReplays(t *testing.T) {
 	const canary = "sk-canary-0815"
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "text/event-stream")
+		w.Header().Set("Content-Type", "text/event-stream; "+canary)
 		w.Header().Set("Set-Cookie", canary)
-		w.Header().Set("Retry-After", "2")
+		w.Header().Set("Request-Id", canary)
+		w.Header().Set("Retry-After", "2 "+canary)
 		_, _ = w.Write([]byte("data: you are " + r.Header.Get("Authorization") + "\n\n"))
 	}))
 	defer server.Close()
@@ -220,7 +233,7 @@ func TestProviderRecordsAndReplays(t *testing.T) {
 		return during(func(f *fake) {
 			client, key := agenttest.Provider(f, path, "TEST_PROVIDER_KEY")
 			for _, body := range bodies {
-				if got, err := (asker{client, "http://nowhere.invalid", body}).ask(key); err == nil && got != "data: you are Bearer [redacted]\n\n" {
+				if got, err := (asker{client, "http://nowhere.invalid", body}).ask(key); err == nil && got != "data: you are Bearer [redacted]\n\n" && !strings.Contains(got, "no more answers") {
 					f.Errorf("%q", got)
 				}
 			}
@@ -231,7 +244,7 @@ func TestProviderRecordsAndReplays(t *testing.T) {
 		bodies []string
 		says   string
 	}{
-		{[]string{same}, ""}, {nil, "1 of the 1 exchanges"}, {[]string{`{"a":2}`}, "request 1 is not the one in"}, {[]string{same, same}, "a request that"},
+		{[]string{same}, ""}, {nil, "1 of the 1 exchanges"}, {[]string{`{"a":2}`}, "request 1 is not the one in"}, {[]string{same, same}, "a request behind the last one"},
 	} {
 		if got := replay(tc.bodies...); got != tc.says && (tc.says == "" || !strings.Contains(got, tc.says)) {
 			t.Errorf("%q: %s, want %s", tc.bodies, got, tc.says)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/layover-run/layover/core"
@@ -39,7 +41,12 @@ func (r *Run) Progress() engine.Progress {
 func describe(p engine.Progress) string {
 	switch {
 	case p.Outcome != nil && p.Outcome.Error != nil:
-		return p.Status + " with " + p.Outcome.Error.Kind + ": " + p.Outcome.Error.Message
+		err := p.Outcome.Error
+		text := p.Status + " with " + err.Kind + ": " + err.Message
+		if err.Hint != "" {
+			text += " (" + err.Hint + ")"
+		}
+		return text
 	case p.Waits != nil:
 		return p.Status + ", waiting for " + string(p.Waits.Reason)
 	}
@@ -52,7 +59,7 @@ func (r *Run) Completed(out any) {
 	r.h.t.Helper()
 	p := r.Progress()
 	if p.Status != "completed" {
-		r.h.t.Fatalf("agenttest: the run is %s; it should have completed\n%s", describe(p), r.Transcript())
+		r.h.t.Fatalf("agenttest: the run is %s; it should have completed\n%s", describe(p), r.story())
 	}
 	if out == nil {
 		return
@@ -66,7 +73,7 @@ func (r *Run) Completed(out any) {
 func (r *Run) Failed(kind string) {
 	r.h.t.Helper()
 	if p := r.Progress(); p.Status != "failed" || p.Outcome.Error == nil || p.Outcome.Error.Kind != kind {
-		r.h.t.Fatalf("agenttest: the run is %s; it should have failed with %s\n%s", describe(p), kind, r.Transcript())
+		r.h.t.Fatalf("agenttest: the run is %s; it should have failed with %s\n%s", describe(p), kind, r.story())
 	}
 }
 
@@ -74,7 +81,7 @@ func (r *Run) Failed(kind string) {
 func (r *Run) Aborted() {
 	r.h.t.Helper()
 	if p := r.Progress(); p.Status != "aborted" {
-		r.h.t.Fatalf("agenttest: the run is %s; it should have been aborted\n%s", describe(p), r.Transcript())
+		r.h.t.Fatalf("agenttest: the run is %s; it should have been aborted\n%s", describe(p), r.story())
 	}
 }
 
@@ -83,7 +90,7 @@ func (r *Run) Aborted() {
 func (r *Run) Parked(reason string) {
 	r.h.t.Helper()
 	if p := r.Progress(); p.Waits == nil || string(p.Waits.Reason) != reason {
-		r.h.t.Fatalf("agenttest: the run is %s; it should wait for %s\n%s", describe(p), reason, r.Transcript())
+		r.h.t.Fatalf("agenttest: the run is %s; it should wait for %s\n%s", describe(p), reason, r.story())
 	}
 }
 
@@ -248,19 +255,64 @@ func (r *Run) Transcript() string {
 	return out.String()
 }
 
+// story is the transcript for messages, with what went wrong on the way.
+func (r *Run) story() string {
+	r.h.t.Helper()
+	var out strings.Builder
+	out.WriteString(r.Transcript())
+	for _, e := range r.h.UserErrors() {
+		if e.Run == r.id || e.Run == "" && e.Conversation == r.lane.Conversation {
+			fmt.Fprintf(&out, "error in %s: %v\n", e.Where, e.Err)
+		}
+	}
+	return out.String()
+}
+
 // Said requires the transcript to be this. Leading and trailing space of both,
 // and indentation, do not count.
 func (r *Run) Said(want string) {
 	r.h.t.Helper()
-	if got := unindented(r.Transcript()); got != unindented(want) {
-		r.h.t.Fatalf("agenttest: the transcript is\n%s\nand should be\n%s", got, unindented(want))
+	got, wanted := unindented(r.Transcript()), unindented(want)
+	if !slices.Equal(got, wanted) {
+		r.h.t.Fatalf("agenttest: the transcript is not what it should be (- should be there, + is there)\n%s", difference(wanted, got))
 	}
 }
 
-func unindented(text string) string {
+func unindented(text string) []string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	for i := range lines {
 		lines[i] = strings.TrimSpace(lines[i])
 	}
-	return strings.Join(lines, "\n")
+	return lines
+}
+
+// difference is b line for line, with those that only one of the two has marked.
+func difference(a, b []string) string {
+	common := make([][]int, len(a)+1) // lines that the rests of a and b share in order
+	for i := range common {
+		common[i] = make([]int, len(b)+1)
+	}
+	for i := len(a) - 1; i >= 0; i-- {
+		for j := len(b) - 1; j >= 0; j-- {
+			if common[i][j] = max(common[i+1][j], common[i][j+1]); a[i] == b[j] {
+				common[i][j] = common[i+1][j+1] + 1
+			}
+		}
+	}
+	var out strings.Builder
+	for len(a) > 0 || len(b) > 0 {
+		i, j := len(common)-1-len(a), len(common[0])-1-len(b)
+		switch {
+		case len(a) > 0 && len(b) > 0 && a[0] == b[0]:
+			out.WriteString("  " + a[0] + "\n")
+			a, b = a[1:], b[1:]
+		case len(b) == 0 || len(a) > 0 && common[i+1][j] >= common[i][j+1]:
+			out.WriteString("- " + a[0] + "\n")
+			a = a[1:]
+		default:
+			out.WriteString("+ " + b[0] + "\n")
+			b = b[1:]
+		}
+	}
+	return out.String()
 }

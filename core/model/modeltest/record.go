@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -100,7 +101,12 @@ func (r *Recorder) Recording() Recording {
 	out := Recording{From: r.clean(r.from)}
 	for _, t := range r.exchanges {
 		e := t.Exchange
-		e.Path, e.Request, e.Response = r.clean(e.Path), r.clean(e.Request), r.clean(t.body.String())
+		e.Path, e.ContentType = r.clean(e.Path), r.clean(e.ContentType)
+		e.Request, e.Response = r.clean(e.Request), r.clean(t.body.String())
+		e.Header = maps.Clone(e.Header)
+		for name, value := range e.Header {
+			e.Header[name] = r.clean(value)
+		}
 		out.Exchanges = append(out.Exchanges, e)
 	}
 	return out
