@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -169,7 +170,10 @@ func (r *run) inside(e event.Event) {
 }
 
 func (r *run) callEvent(e event.Event) {
-	c := r.call(e.Call)
+	c := r.leftOpen(e)
+	if c == nil {
+		c = r.call(e.Call)
+	}
 	switch d := e.Data.(type) {
 	case event.ToolCallDeclared:
 		c.Tool, c.Args, c.ArgsAside, c.Provider, c.Problem = d.Tool, d.Args, d.ArgsAside, d.ProviderExecuted, d.Problem
@@ -220,6 +224,31 @@ func (r *run) note(at time.Time, what string, text json.RawMessage) {
 	}
 	t := r.last()
 	t.Notes = append(t.Notes, n)
+}
+
+// leftOpen is the call of an earlier turn that an event answers: the provider may
+// leave one of its own open, and bring its result with a later response.
+func (r *run) leftOpen(e event.Event) *call {
+	switch d := e.Data.(type) {
+	case event.ToolCallSucceeded:
+		if !d.ProviderExecuted {
+			return nil
+		}
+	case event.ToolCallFailed:
+		if !d.ProviderExecuted {
+			return nil
+		}
+	default:
+		return nil
+	}
+	for _, t := range slices.Backward(r.Turns) {
+		for _, c := range t.Calls {
+			if c.ID == e.Call && c.Provider && c.State == "declared" {
+				return c
+			}
+		}
+	}
+	return nil
 }
 
 func (r *run) call(id string) *call {
