@@ -58,7 +58,8 @@ type ProviderTool struct {
 	// Name is what the provider calls the tool in its responses.
 	Name string
 	// Config is the provider's own declaration of the tool, as JSON; the adapter
-	// knows its form. It is part of the definition's digest.
+	// knows its form. It is part of the definition's digest. Without one the tool is
+	// not declared, only its calls are accepted: for what another tool brings along.
 	Config json.RawMessage
 }
 

@@ -249,7 +249,13 @@ func (m *Model) Stream(ctx context.Context, req *model.Request, emit func(model.
 func (m *Model) open(call *provider.Call, params sdk.MessageNewParams) (*http.Response, error) {
 	ctx := httptrace.WithClientTrace(call.Context(), &httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) { call.Progress() }})
 	var resp *http.Response
-	opts := []option.RequestOption{option.WithResponseBodyInto(&resp)}
+	opts := []option.RequestOption{option.WithResponseBodyInto(&resp), option.WithMiddleware(
+		func(req *http.Request, next option.MiddlewareNext) (*http.Response, error) {
+			if req.Body != nil {
+				req.Body = call.Sending(req.Body)
+			}
+			return next(req)
+		})}
 	for _, b := range m.cfg.Beta {
 		opts = append(opts, option.WithHeaderAdd("anthropic-beta", b))
 	}

@@ -58,6 +58,9 @@ func (m *Model) tools(p *sdk.MessageNewParams, req *model.Request) error {
 		p.Tools = append(p.Tools, sdk.ToolUnionParam{OfTool: tool})
 	}
 	for _, t := range req.ProviderTools {
+		if len(t.Config) == 0 { // its calls are accepted, that is all
+			continue
+		}
 		var config map[string]json.RawMessage
 		if err := json.Unmarshal(t.Config, &config); err != nil || config["type"] == nil {
 			return refuse("the declaration of the provider's tool %q is no JSON object with a type", t.Name)

@@ -80,19 +80,31 @@ const (
 	mcpToolUse    = "mcp_tool_use"
 )
 
+// capability is the tool that a call of the provider's belongs to: code execution
+// is enabled as one and runs as several.
+func capability(name string) string {
+	switch name {
+	case "bash_code_execution", "text_editor_code_execution":
+		return "code_execution"
+	}
+	return name
+}
+
 // extras are the members of a call that have no place in its parts, such as who
-// called it; absent where there are none.
-func extras(raw json.RawMessage) []byte {
+// called it, or its name where that is not the one of its capability; absent
+// where there are none.
+func extras(raw json.RawMessage, name string) []byte {
 	var members map[string]json.RawMessage
 	if json.Unmarshal(raw, &members) != nil {
 		return nil
 	}
-	for name, value := range members {
+	for member, value := range members {
 		switch {
-		case name == "id", name == "name", name == "input", string(value) == "null":
-			delete(members, name)
-		case name == "type" && (string(value) == `"tool_use"` || string(value) == `"`+serverToolUse+`"`):
-			delete(members, name)
+		case member == "name" && capability(name) != name:
+		case member == "id", member == "name", member == "input", string(value) == "null":
+			delete(members, member)
+		case member == "type" && (string(value) == `"tool_use"` || string(value) == `"`+serverToolUse+`"`):
+			delete(members, member)
 		}
 	}
 	if len(members) == 0 {

@@ -30,7 +30,7 @@ func searcher(t *testing.T, policy agent.Policy, ran *[]string) *agent.Definitio
 	}, tool.Readonly())
 	d, err := agent.Define[string, string]("searcher", agent.Config[string]{Instructions: agent.Text[string]("Search."), Tools: []*tool.Tool{look}, Policy: policy,
 		ProviderTools: []model.ProviderTool{webSearch, {Name: "code_execution", Config: json.RawMessage(`{"type":"code_execution_20260120","name":"code_execution"}`)},
-			{Name: "read_page", Config: json.RawMessage(`{"type":"mcp_toolset","mcp_server_name":"wiki"}`)}}})
+			{Name: "read_page"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -226,6 +226,8 @@ func TestWhatTheProviderRunsGoesBackWhole(t *testing.T) {
 		opened(3, `{"type":"mcp_tool_use","id":"mcptoolu_1","name":"read_page","server_name":"wiki","input":{"page":"Oslo"}}`), closed(3),
 		opened(4, `{"type":"mcp_tool_result","tool_use_id":"mcptoolu_1","is_error":true,"content":[{"type":"text","text":"gone"}]}`), closed(4),
 		opened(5, `{"type":"tool_use","id":"toolu_1","name":"look","input":{"q":"Oslo"},"caller":{"type":"code_execution_20260120","tool_id":"srvtoolu_1"}}`), closed(5))
+	blocks += stream(opened(6, `{"type":"server_tool_use","id":"srvtoolu_3","name":"bash_code_execution","input":{"command":"ls"}}`), closed(6),
+		opened(7, `{"type":"bash_code_execution_tool_result","tool_use_id":"srvtoolu_3","content":{"type":"bash_code_execution_result","stdout":"x","stderr":"","return_code":0,"content":[]}}`), closed(7))
 	result := stream(opened(0, `{"type":"code_execution_tool_result","tool_use_id":"srvtoolu_1","content":{"type":"code_execution_result","stdout":"","stderr":"e","return_code":1,"content":[]}}`), closed(0))
 	want := `user text {"text":"Oslo?"}
 assistant server_tool_use {"caller":{"type":"direct"},"id":"srvtoolu_1","input":{"code":"look()"},"name":"code_execution"}
@@ -234,6 +236,8 @@ assistant web_search_tool_result {"caller":{"tool_id":"srvtoolu_1","type":"code_
 assistant mcp_tool_use {"id":"mcptoolu_1","input":{"page":"Oslo"},"name":"read_page","server_name":"wiki"}
 assistant mcp_tool_result {"content":[{"text":"gone","type":"text"}],"is_error":true,"tool_use_id":"mcptoolu_1"}
 assistant tool_use {"caller":{"tool_id":"srvtoolu_1","type":"code_execution_20260120"},"id":"toolu_1","input":{"q":"Oslo"},"name":"look"}
+assistant server_tool_use {"id":"srvtoolu_3","input":{"command":"ls"},"name":"bash_code_execution"}
+assistant bash_code_execution_tool_result {"content":{"content":[],"return_code":0,"stderr":"","stdout":"x","type":"bash_code_execution_result"},"tool_use_id":"srvtoolu_3"}
 user tool_result {"content":[{"text":"seen","type":"text"}],"tool_use_id":"toolu_1"}
 `
 	for name, tc := range map[string]struct {

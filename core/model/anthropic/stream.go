@@ -213,9 +213,12 @@ func (s *stream) open(index int, raw json.RawMessage) error {
 	case "redacted_thinking":
 		bl.redacted = b.Data
 		return nil
-	case "tool_use", serverToolUse, mcpToolUse:
-		bl.input, bl.extra = b.Input, extras(raw)
-		return s.out(bl, model.ToolCallStart{Index: index, ID: s.callID(b.ID), Tool: b.Name, ProviderExecuted: b.Type != "tool_use"})
+	case "tool_use":
+		bl.input, bl.extra = b.Input, extras(raw, "")
+		return s.out(bl, model.ToolCallStart{Index: index, ID: s.callID(b.ID), Tool: b.Name})
+	case serverToolUse, mcpToolUse:
+		bl.input, bl.extra = b.Input, extras(raw, b.Name)
+		return s.out(bl, model.ToolCallStart{Index: index, ID: s.callID(b.ID), Tool: capability(b.Name), ProviderExecuted: true})
 	}
 	if strings.HasSuffix(b.Type, "_tool_result") {
 		return s.out(bl, model.ProviderToolResult{Index: index, Call: b.ToolUseID, Result: raw, Failed: b.failed()})

@@ -286,7 +286,7 @@ func (t *transcript) call(p record.ToolCallPart, kind, id string) sdk.ContentBlo
 	if len(opaque) == 0 && kind == "tool_use" {
 		return sdk.NewToolUseBlock(id, object(p.Args), p.Tool)
 	}
-	block := map[string]any{"type": kind}
+	block := map[string]any{"type": kind, "name": p.Tool}
 	if json.Unmarshal(opaque, &block) == nil {
 		if caller, ok := block["caller"].(map[string]any); ok {
 			if by, ok := caller["tool_id"].(string); ok && t.served[by] != "" {
@@ -294,7 +294,7 @@ func (t *transcript) call(p record.ToolCallPart, kind, id string) sdk.ContentBlo
 			}
 		}
 	}
-	block["id"], block["name"], block["input"] = id, p.Tool, object(p.Args)
+	block["id"], block["input"] = id, object(p.Args)
 	return param.Override[sdk.ContentBlockParamUnion](block)
 }
 

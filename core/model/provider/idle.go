@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"sync/atomic"
 	"time"
 )
 
@@ -18,6 +19,7 @@ type Call struct {
 	cancel context.CancelCauseFunc
 	timer  *time.Timer
 	limit  time.Duration
+	answer atomic.Bool // Body was called
 }
 
 // Begin starts to wait for the first byte. End must be called.
@@ -34,8 +36,26 @@ func (c *Call) Context() context.Context { return c.ctx }
 // Idle reports whether the call ended because nothing came.
 func (c *Call) Idle() bool { return context.Cause(c.ctx) == ErrIdle }
 
-// Progress starts the wait anew: a request that is still being sent is not idle.
-func (c *Call) Progress() { c.timer.Reset(c.limit) }
+// Progress starts the wait for the first byte anew: a request that is still being
+// sent is not idle. Behind the answer's head it does nothing.
+func (c *Call) Progress() {
+	if !c.answer.Load() {
+		c.timer.Reset(c.limit)
+	}
+}
+
+// Sending is the request's body, which makes Progress as it is read.
+func (c *Call) Sending(r io.ReadCloser) io.ReadCloser { return sending{r, c} }
+
+type sending struct {
+	io.ReadCloser
+	c *Call
+}
+
+func (s sending) Read(p []byte) (int, error) {
+	s.c.Progress()
+	return s.ReadCloser.Read(p)
+}
 
 // End releases what the call holds.
 func (c *Call) End() {
@@ -45,6 +65,7 @@ func (c *Call) End() {
 
 // Body is the answer's body; the limit runs only while it is read.
 func (c *Call) Body(r io.Reader) io.Reader {
+	c.answer.Store(true)
 	c.timer.Stop()
 	return body{c, r}
 }

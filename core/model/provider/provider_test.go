@@ -127,6 +127,38 @@ func TestIdle(t *testing.T) {
 		}
 		c.End()
 
+		// A request that is still being sent is not idle; one that is not is.
+		c = provider.Begin(t.Context(), 10*time.Second)
+		in, out = io.Pipe()
+		upload := c.Sending(in)
+		go func() {
+			for range 3 {
+				time.Sleep(9 * time.Second)
+				_, _ = out.Write([]byte("x"))
+			}
+		}()
+		for range 3 {
+			if _, err := upload.Read(make([]byte, 1)); err != nil || c.Idle() {
+				t.Fatal(err, c.Idle())
+			}
+		}
+		began = time.Now()
+		<-c.Context().Done()
+		if !c.Idle() || time.Since(began) > 10*time.Second {
+			t.Errorf("idle %v after %s", c.Idle(), time.Since(began))
+		}
+		c.End()
+
+		// What is sent behind the answer's head does not start the wait again.
+		c = provider.Begin(t.Context(), 10*time.Second)
+		_ = c.Body(in)
+		c.Progress()
+		time.Sleep(time.Minute)
+		if c.Context().Err() != nil {
+			t.Error("given up while nobody waits")
+		}
+		c.End()
+
 		// The end of the caller is not idleness, and End is the end of it all.
 		ctx, cancel := context.WithCancel(t.Context())
 		c = provider.Begin(ctx, time.Second)
