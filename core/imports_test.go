@@ -51,6 +51,7 @@ docs/snippets/agent: core/agent core/cli core/tool
 docs:
 docs/spec:
 functions/sqsqueue: core/queue
+functions/cloudtest: core/engine core/queue ddbjournal ddbjournal/ddbtest functions functions/sqsqueue localstack/peers
 core/queue/queuetest: core/journal core/queue
 examples/refund: core/agent core/tool
 examples/triage: core/agent core/tool

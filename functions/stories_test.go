@@ -165,7 +165,7 @@ func abortStory(t *testing.T) {
 	c := newCloud(t, worker(t, hang), asks(the("hang", 1)))
 	id := c.submit("k")
 	<-working
-	c.send(`{"v":1,"type":"abort","conversation":"` + cloudLane + `","submission":"` + id + `","reason":"by mistake"}`)
+	c.Send(`{"v":1,"type":"abort","conversation":"` + cloudLane + `","submission":"` + id + `","reason":"by mistake"}`)
 	c.ends(id, "aborted")
 	<-stopped
 	c.rests()
@@ -181,7 +181,7 @@ func yieldStory(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		done = append(done, in.N)
-		c.ahead.Add(int64(14*time.Minute + 55*time.Second)) // of fifteen
+		c.Pass(14*time.Minute + 55*time.Second) // of fifteen
 		return fmt.Sprint(in.N), nil
 	})
 	c = newCloud(t, worker(t, long), asks(the("long", 1)), asks(the("long", 2)), asks(the("long", 3)), modeltest.Text("done"))
@@ -203,8 +203,8 @@ func steeringStory(t *testing.T) {
 	c := newCloud(t, worker(t, wait), asks(the("wait", 1)), modeltest.Text("done"))
 	id := c.submit("k")
 	<-working
-	c.send(`{"v":1,"type":"steer","conversation":"` + cloudLane + `","submission":"` + id + `","key":"s","text":"be quick"}`)
-	j := c.table.Open(t)
+	c.Send(`{"v":1,"type":"steer","conversation":"` + cloudLane + `","submission":"` + id + `","key":"s","text":"be quick"}`)
+	j := c.Table.Open(t)
 	c.until("the steering is durable", func() bool {
 		_, entries, err := j.Inbox(t.Context(), local(cloudLane), 0)
 		if err != nil {
@@ -276,9 +276,9 @@ func deathStory(t *testing.T) {
 	c := newCloud(t, worker(t, does("pay", do)), asks(the("pay", 7)), modeltest.Text("done"))
 	id := c.submit("k")
 	<-working
-	c.crash()
+	c.Crash()
 	close(dead)
-	c.ahead.Add(int64(16 * time.Minute))
+	c.Pass(16 * time.Minute)
 	c.resolved(id)
 	if paid.Load() != 1 {
 		t.Errorf("paid %d times", paid.Load())
@@ -292,9 +292,9 @@ func readonlyDeathStory(t *testing.T) {
 	c := newCloud(t, worker(t, does("look", do, tool.Readonly())), asks(the("look", 7)), modeltest.Text("done"))
 	id := c.submit("k")
 	<-working
-	c.crash()
+	c.Crash()
 	close(dead)
-	c.ahead.Add(int64(16 * time.Minute))
+	c.Pass(16 * time.Minute)
 	if p := c.ends(id, "completed"); p.Attempts < 2 || looked.Load() != 2 {
 		t.Errorf("%d attempts, looked %d times", p.Attempts, looked.Load())
 	}

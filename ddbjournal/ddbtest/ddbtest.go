@@ -88,11 +88,15 @@ func (r retryer) IsErrorRetryable(err error) bool {
 // Writes is how many items were written, those whose answer was lost included.
 func (b *Table) Writes() int64 { return b.writes.Load() }
 
-// Open is the journal of one process, with a client of its own.
-func (b *Table) Open(t testing.TB) *Journal {
+// Open is the journal of one process, with a client of its own. Its
+// configuration is the default one but for the changes.
+func (b *Table) Open(t testing.TB, change ...func(*ddbjournal.Config)) *Journal {
 	t.Helper()
-	w := &wire{table: b}
-	j, err := ddbjournal.New(b.client(w), ddbjournal.Config{Table: b.name})
+	w, config := &wire{table: b}, ddbjournal.Config{Table: b.name}
+	for _, f := range change {
+		f(&config)
+	}
+	j, err := ddbjournal.New(b.client(w), config)
 	if err != nil {
 		t.Fatal(err)
 	}
