@@ -31,9 +31,10 @@ var transport = func() *http.Transport {
 // a quota of them, so that an injected error is what a test sees.
 func client(t testing.TB, via http.RoundTripper, attempts int, more ...func(*dynamodb.Options)) *dynamodb.Client {
 	t.Helper()
+	keys := peers.Account()
 	options := append([]func(*dynamodb.Options){ddbjournal.ClientOptions, strict(t), func(o *dynamodb.Options) {
-		o.Region, o.BaseEndpoint = "us-east-1", aws.String(peers.DynamoDB(t))
-		o.Credentials = credentials.NewStaticCredentialsProvider("test", "test", "")
+		o.Region, o.BaseEndpoint = keys.Region, aws.String(peers.DynamoDB(t))
+		o.Credentials = credentials.NewStaticCredentialsProvider(keys.ID, keys.Secret, keys.Session)
 		o.HTTPClient = &http.Client{Transport: via}
 		o.Retryer = retry.NewStandard(func(o *retry.StandardOptions) {
 			o.MaxAttempts, o.MaxBackoff, o.RateLimiter = attempts, time.Millisecond, ratelimit.None

@@ -19,6 +19,7 @@ import (
 
 	"github.com/layover-run/layover/core/queue"
 	"github.com/layover-run/layover/functions/sqsqueue"
+	"github.com/layover-run/layover/localstack/peers"
 )
 
 // entry is a message as the service gets it, alone or in a batch.
@@ -123,9 +124,10 @@ func answer(status int, v any) *http.Response {
 		Body: io.NopCloser(bytes.NewReader(body)), ContentLength: int64(len(body))}
 }
 
-// client is the SDK's own client, on a transport or an endpoint.
+// client is the SDK's own client, on a transport or an endpoint. It makes no
+// request that SQS would refuse.
 func client(change ...func(*sqs.Options)) *sqs.Client {
-	return sqs.New(sqs.Options{Region: "us-east-1", Credentials: aws.CredentialsProviderFunc(keys)}, change...)
+	return sqs.New(sqs.Options{Region: peers.Account().Region, Credentials: aws.CredentialsProviderFunc(keys)}, append(change, strict)...)
 }
 
 // over builds the queue over the service, with a number of tries for each call.

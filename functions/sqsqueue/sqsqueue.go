@@ -143,8 +143,15 @@ type Reply struct {
 // ErrNoReplyQueue says that nobody configured the name a submission gave.
 var ErrNoReplyQueue = errors.New("no such reply queue")
 
-// Reply sends a message to a reply queue. Its errors are ErrNoReplyQueue,
-// which time does not mend, and those of the service.
+// maxMessage is what SQS takes for one message, its attributes included, in
+// bytes.
+const maxMessage = 1 << 20
+
+// ErrTooLarge says that a reply is larger than a message may be.
+var ErrTooLarge = errors.New("too large for a message")
+
+// Reply sends a message to a reply queue. Its errors are ErrNoReplyQueue and
+// ErrTooLarge, which time does not mend, and those of the service.
 func (q *Queue) Reply(ctx context.Context, r Reply) error {
 	url, ok := q.cfg.Replies[r.To]
 	if !ok {
@@ -157,8 +164,13 @@ func (q *Queue) Reply(ctx context.Context, r Reply) error {
 	if err != nil {
 		return fmt.Errorf("sqsqueue: reply to %q: %w", r.To, err)
 	}
+	const name, kind = "id", "String"
+	if size := len(body) + len(name) + len(kind) + len(r.ID); size > maxMessage {
+		return fmt.Errorf("sqsqueue: reply to %q: %w: it has %d bytes, the service takes %d; refer to what is large instead",
+			r.To, ErrTooLarge, size, maxMessage)
+	}
 	in := &sqs.SendMessageInput{QueueUrl: &url, MessageBody: &body, MessageGroupId: group(r.Tenant),
-		MessageAttributes: map[string]types.MessageAttributeValue{"id": {DataType: aws.String("String"), StringValue: &r.ID}}}
+		MessageAttributes: map[string]types.MessageAttributeValue{name: {DataType: aws.String(kind), StringValue: &r.ID}}}
 	if fifo(url) {
 		in.MessageGroupId = group(r.Tenant + "/" + r.Conversation)
 		in.MessageDeduplicationId = group(r.ID)

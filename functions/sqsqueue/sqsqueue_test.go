@@ -20,10 +20,12 @@ import (
 	"github.com/layover-run/layover/core/journal"
 	"github.com/layover-run/layover/core/queue"
 	"github.com/layover-run/layover/functions/sqsqueue"
+	"github.com/layover-run/layover/localstack/peers"
 )
 
 func keys(context.Context) (aws.Credentials, error) {
-	return aws.Credentials{AccessKeyID: "test", SecretAccessKey: "test"}, nil
+	k := peers.Account()
+	return aws.Credentials{AccessKeyID: k.ID, SecretAccessKey: k.Secret, SessionToken: k.Session}, nil
 }
 
 func wake(kind queue.Kind, conversation string) queue.Wake {
@@ -263,6 +265,15 @@ func TestReply(t *testing.T) {
 	}
 	if err := q.Reply(t.Context(), sqsqueue.Reply{To: "done", ID: "r", Body: func() {}}); err == nil {
 		t.Error("a function was sent")
+	}
+	// The largest that is taken: its body has quotes, its id counts too.
+	largest := strings.Repeat("x", 1<<20-len(`""`)-len("idStringr"))
+	if err := q.Reply(t.Context(), sqsqueue.Reply{To: "done", ID: "r", Body: largest}); err != nil {
+		t.Error(err)
+	}
+	sent := s.calls
+	if err := q.Reply(t.Context(), sqsqueue.Reply{To: "done", ID: "r", Body: largest + "x"}); !errors.Is(err, sqsqueue.ErrTooLarge) || s.calls != sent {
+		t.Errorf("a reply that SQS would refuse: %v", err)
 	}
 	s.faults = []fault{{status: 400, code: "QueueDoesNotExist"}}
 	var missing *types.QueueDoesNotExist

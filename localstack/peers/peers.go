@@ -4,7 +4,8 @@
 // Nothing starts unless LAYOVER_PEERS=1, which `make peers` sets after it has
 // installed them; without it a test skips and says so. With it a peer that is
 // missing or does not start fails the test. LAYOVER_DYNAMODB_ENDPOINT and
-// LAYOVER_SQS_ENDPOINT point the same tests at any other service.
+// LAYOVER_SQS_ENDPOINT point the same tests at any other service, as the
+// Account of the environment; docs/stores.md says how, and what came of it.
 package peers
 
 import (
@@ -22,6 +23,12 @@ import (
 	"time"
 )
 
+// The variables that name a service other than the peers.
+const (
+	dynamoDBEndpoint = "LAYOVER_DYNAMODB_ENDPOINT"
+	sqsEndpoint      = "LAYOVER_SQS_ENDPOINT"
+)
+
 // startFor bounds the start of the peers: they need less than a second on a
 // quiet machine.
 const startFor = 60 * time.Second
@@ -31,14 +38,34 @@ const startFor = 60 * time.Second
 // called inside a synctest bubble, which would wait for the process to end.
 func DynamoDB(t testing.TB) string {
 	t.Helper()
-	return endpoint(t, "LAYOVER_DYNAMODB_ENDPOINT", func(p *process) string { return p.DynamoDB })
+	return endpoint(t, dynamoDBEndpoint, func(p *process) string { return p.DynamoDB })
 }
 
 // SQS is the endpoint of an SQS. It is shared like DynamoDB; a queue is used
 // by the URL that CreateQueue answered, literally.
 func SQS(t testing.TB) string {
 	t.Helper()
-	return endpoint(t, "LAYOVER_SQS_ENDPOINT", func(p *process) string { return p.SQS })
+	return endpoint(t, sqsEndpoint, func(p *process) string { return p.SQS })
+}
+
+// Keys are what a request is signed with.
+type Keys struct{ Region, ID, Secret, Session string }
+
+// Account is who asks the service that LAYOVER_DYNAMODB_ENDPOINT or
+// LAYOVER_SQS_ENDPOINT names: AWS_REGION, AWS_ACCESS_KEY_ID,
+// AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, as for any other client. Where
+// one is missing, and for the peers, it is a made-up one: they do not look.
+func Account() Keys {
+	k := Keys{Region: "us-east-1", ID: "test", Secret: "test"}
+	if os.Getenv(dynamoDBEndpoint) == "" && os.Getenv(sqsEndpoint) == "" {
+		return k
+	}
+	for name, field := range map[string]*string{"AWS_REGION": &k.Region, "AWS_ACCESS_KEY_ID": &k.ID, "AWS_SECRET_ACCESS_KEY": &k.Secret, "AWS_SESSION_TOKEN": &k.Session} {
+		if v := os.Getenv(name); v != "" {
+			*field = v
+		}
+	}
+	return k
 }
 
 func endpoint(t testing.TB, override string, of func(*process) string) string {

@@ -126,3 +126,22 @@ func TestCancelledLongPoll(t *testing.T) {
 		t.Errorf("the next poll got %+v, want %s as its first receive", got.Messages, sent.MessageId)
 	}
 }
+
+// Keys of the environment go to a service somebody named, never to the peers.
+func TestAccount(t *testing.T) {
+	for name, v := range map[string]string{"LAYOVER_DYNAMODB_ENDPOINT": "", "LAYOVER_SQS_ENDPOINT": "",
+		"AWS_REGION": "eu-central-1", "AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_SESSION_TOKEN": "session"} {
+		t.Setenv(name, v)
+	}
+	if got, want := peers.Account(), (peers.Keys{Region: "us-east-1", ID: "test", Secret: "test"}); got != want {
+		t.Errorf("the peers are asked as %+v", got)
+	}
+	t.Setenv("LAYOVER_SQS_ENDPOINT", "https://sqs.eu-central-1.amazonaws.com")
+	if got, want := peers.Account(), (peers.Keys{Region: "eu-central-1", ID: "key", Secret: "secret", Session: "session"}); got != want {
+		t.Errorf("the service is asked as %+v", got)
+	}
+	t.Setenv("AWS_REGION", "")
+	if got := peers.Account().Region; got != "us-east-1" {
+		t.Errorf("without a region it is %q", got)
+	}
+}
