@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"sync"
 	"testing"
@@ -30,9 +31,9 @@ import (
 // the schedule, every submission that was accepted comes to one outcome, every
 // log holds against its head, inbox and rows, and nothing is paid for twice.
 func TestMessageSchedules(t *testing.T) {
-	seeds := uint64(40)
-	if _, memory := newJournal(t).(inMemory); !memory {
-		seeds = 6 // each is a store of its own
+	seeds := map[string]uint64{"": 40, "embedded": 6}[os.Getenv(assembly)] // each is a store of its own
+	if seeds == 0 {
+		t.Skip("hundreds of sweeps of a store behind a network take minutes")
 	}
 	var all tally
 	for seed := range seeds {
@@ -48,11 +49,13 @@ func TestMessageSchedules(t *testing.T) {
 		}
 	}
 	t.Logf("%d schedules: %v", seeds, all)
-	// A schedule that disturbs nothing would hold whatever the rules are.
-	for what, n := range all {
-		if n == 0 {
-			t.Errorf("only %d times in %d schedules: %s", n, seeds, what)
+	for _, what := range []string{"lost", "put back", "delivered again", "handled, and not taken back", "stood still", string(engine.ParkedLane), "completed"} {
+		if all[what] == 0 {
+			t.Errorf("no schedule had this: %s", what)
 		}
+	}
+	if seeds >= 40 && (all[string(engine.FencedOff)] == 0 || all["resolved"] == 0 || all["settled by probe"] == 0 || all["aborted"] == 0) {
+		t.Error("the schedules are too tame")
 	}
 }
 
