@@ -84,11 +84,16 @@ func TestCheckConditions(t *testing.T) {
 		"one that timed out starts again once only": {func(e *evidence) {
 			e.insert(2, append(again(record.TimeoutOutcome), again("")[1:]...)...)
 		}, core.RuleEarly, 2},
-		"all of one process that lives":              {func(e *evidence) { e.boots("b", 1, 3, 5, 10) }, core.RuleEarly, 7},
-		"prepared by a process that said nothing":    {func(e *evidence) { e.boots("b", 3, 5, 10) }, core.RuleEarly, 7},
-		"taken over by a process that says nothing":  {func(e *evidence) { e.boots("b", 1) }, core.RuleEarly, 7},
-		"more calls than the limit in an open run":   {func(e *evidence) { e.limits(2, 0); e.cut(4, parked, 2) }, core.RuleCounters, 2},
-		"less usage of the input than responses had": {func(e *evidence) { e.usage(10, 9, 10) }, core.RuleCounters, 11},
+		"all of one process that lives":             {func(e *evidence) { e.boots("b", 1, 3, 5, 10) }, core.RuleEarly, 7},
+		"prepared by a process that said nothing":   {func(e *evidence) { e.boots("b", 3, 5, 10) }, core.RuleEarly, 7},
+		"taken over by a process that says nothing": {func(e *evidence) { e.boots("b", 1) }, core.RuleEarly, 7},
+		"idle under a run with nothing behind it": {func(e *evidence) {
+			e.cut(10, core.LaneHead{Epoch: 4, State: "idle", Settled: 9, Drained: 3}, 3)
+		}, core.RuleIdle, 0},
+		"the end is cut off, and the head knows where": {func(e *evidence) { e.cut(10, core.LaneHead{Epoch: 5, State: "idle", Settled: 10}, 3) }, core.RuleHead, 0},
+		"the end is cut off behind an outcome":         {func(e *evidence) { e.ledger.Head = core.LaneHead{Epoch: 5, State: "idle", Settled: 9} }, core.RuleHead, 0},
+		"more calls than the limit in an open run":     {func(e *evidence) { e.limits(2, 0); e.cut(4, parked, 2) }, core.RuleCounters, 2},
+		"less usage of the input than responses had":   {func(e *evidence) { e.usage(10, 9, 10) }, core.RuleCounters, 11},
 		"a settled call starts again beside an open one": {func(e *evidence) {
 			e.batches[1].Records = slices.Concat([]record.Record{answers(1, record.Uncertain, "c1", "c2")}, e.batches[1].Records[1:])
 			e.batches[6].Records = []record.Record{succeeds("c1"), prepares("c1", "o1")}
@@ -102,5 +107,24 @@ func TestCheckConditions(t *testing.T) {
 				t.Errorf("found %+v, want one of rule %q in slot %d", found, row.rule, row.slot)
 			}
 		})
+	}
+}
+
+// What the log has not read is asked for too: its row must be there.
+func TestCheckerAsksForUnreadWork(t *testing.T) {
+	e := twoRuns()
+	e.ledger.Inbox = append(e.ledger.Inbox, core.InboxSlot{Slot: 4, Kind: "submit", Key: "r3", Ref: "r3"}, core.InboxSlot{Slot: 5, Kind: "steer", Key: "k"})
+	sealed := e.seal(t)
+	c := core.NewChecker("t", "c")
+	for _, b := range sealed.Log {
+		if !c.Batch(b) {
+			t.Fatal(c.Violations())
+		}
+	}
+	if got := c.Submissions(e.ledger.Inbox); !slices.Equal(got, []string{"r1", "r2", "r3"}) {
+		t.Errorf("asks for the rows of %v", got)
+	}
+	if got := c.Submissions(e.ledger.Inbox[:3]); !slices.Equal(got, []string{"r1", "r2"}) {
+		t.Errorf("asks for the rows of %v", got)
 	}
 }

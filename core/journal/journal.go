@@ -222,8 +222,8 @@ type Journal interface {
 	// One item, the head (condition: epoch, state and lease as read), when it is
 	// ready, or running with its lease over or its boot gone, or parked with its
 	// due time passed (F12). Otherwise ErrNotClaimable: leave. Owner is fresh
-	// and random for each invocation (F5), and Lease is required, because a
-	// running lane is due when it ends.
+	// and random for each invocation (F5), and neither it nor Lease may be
+	// missing: a running lane is due when its lease ends.
 	//
 	// Idempotent by Owner while it runs. A lost answer is resolved by reading:
 	// the claim is mine only if owner, epoch and running all match (F4), so a

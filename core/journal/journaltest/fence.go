@@ -13,13 +13,15 @@ import (
 // untouched are the checks of what an operation leaves alone: one that is
 // refused, or has nothing to do, writes nothing.
 var untouched = map[string]check{
-	"Untouched/ByAClaimWithoutALease": func(t *testing.T, f *fixture) {
+	"Untouched/ByAClaimWithoutLeaseOrOwner": func(t *testing.T, f *fixture) {
 		f.admit("s1")
 		before := f.head()
-		r := f.request("a1", t0)
-		r.Lease = time.Time{}
-		if _, err := f.Claim(f.ctx, r); err == nil {
-			t.Fatal("claimed without a lease")
+		leaseless, ownerless := f.request("a1", t0), f.request("", t0)
+		leaseless.Lease = time.Time{}
+		for _, r := range []journal.ClaimRequest{leaseless, ownerless} {
+			if _, err := f.Claim(f.ctx, r); err == nil {
+				t.Fatalf("claimed with %+v", r)
+			}
 		}
 		f.equal(f.head(), before)
 		f.equal(f.claim("a2", t0).Epoch, uint64(1))
@@ -92,7 +94,7 @@ var untouched = map[string]check{
 // the row, the row, the entry, the bump.
 func admissions() map[string]check {
 	checks := map[string]check{}
-	for _, to := range []journal.State{journal.Parked, journal.Idle, journal.Ready} {
+	for _, to := range []journal.State{journal.Parked, journal.Idle} {
 		for look := range 4 {
 			for release := look; release < 4; release++ {
 				checks[fmt.Sprintf("Order/%s beside an admission/look %d, release %d", to, look, release)] = func(t *testing.T, f *fixture) {
@@ -101,11 +103,78 @@ func admissions() map[string]check {
 			}
 		}
 	}
+	for name, twice := range map[string]struct{ mine, rival string }{
+		"Order/two entries at once": {"mine", "rival"}, "Order/one entry twice at once": {"mine", "mine"},
+	} {
+		checks[name] = func(t *testing.T, f *fixture) { f.twoEntries(twice.mine, twice.rival) }
+	}
+	checks["Order/one submission twice at once"] = func(t *testing.T, f *fixture) { f.oneSubmissionTwice() }
 	for _, after := range []bool{false, true} {
 		name := map[bool]string{false: "Failed", true: "Lost"}[after]
 		checks[name+"/ALargeAdmissionCutOff"] = func(t *testing.T, f *fixture) { f.cutOffAdmission(after) }
 	}
 	return checks
+}
+
+// beside has somebody else do something between what an operation has read and
+// each of its writes in turn, the nth of them. It says whether there was one.
+func (f *fixture) beside(n int, other, do func()) (was bool) {
+	busy, writes := false, 0
+	f.faults(f.Journal, func(_ string, after bool) error {
+		if after || busy {
+			return nil
+		}
+		if writes++; writes == n {
+			busy, was = true, true
+			other()
+			busy = false
+		}
+		return nil
+	})
+	do()
+	f.faults(f.Journal, nil)
+	return was
+}
+
+// twoEntries has a rival put its entry in the middle of a signal: both are in,
+// in slots of their own, or they are one.
+func (f *fixture) twoEntries(mine, rival string) {
+	for n := 1; ; n++ {
+		f.lane.Conversation = fmt.Sprint("lane ", n)
+		var second, first journal.Signalled
+		if !f.beside(n, func() { second = f.signal(rival, 0) }, func() { first = f.signal(mine, 0) }) {
+			return
+		}
+		entries := f.inbox(0)
+		for i, e := range entries {
+			f.equal(e.Slot, uint64(i+1))
+		}
+		if mine == rival {
+			f.equal([]any{len(entries), first.Slot, second.Slot}, []any{1, uint64(1), uint64(1)})
+			if first.Duplicate == second.Duplicate {
+				f.t.Fatalf("two of one entry, and both are told duplicate %v", first.Duplicate)
+			}
+			continue
+		}
+		f.equal(len(entries), 2)
+		f.equal([]string{entries[first.Slot-1].Key, entries[second.Slot-1].Key}, []string{mine, rival})
+	}
+}
+
+func (f *fixture) oneSubmissionTwice() {
+	for n := 1; ; n++ {
+		f.lane.Conversation = fmt.Sprint("lane ", n)
+		id := fmt.Sprint("s", n)
+		var first, second journal.Admission
+		if !f.beside(n, func() { second = f.admit(id) }, func() { first = f.admit(id) }) {
+			return
+		}
+		f.equal(f.keys(), []string{id})
+		if first.Duplicate == second.Duplicate {
+			f.t.Fatalf("one submission twice, and both are told duplicate %v", first.Duplicate)
+		}
+		f.equal(f.head().State, journal.Ready)
+	}
 }
 
 // cutOffAdmission ends the writer of a large submission at each of its writes.

@@ -14,6 +14,7 @@ import (
 
 var (
 	errNoLease = errors.New("a claim needs a lease: a running lane must have a due time")
+	errNoOwner = errors.New("a claim needs an owner: an id of this invocation alone")
 	errNoDue   = errors.New("a lane that is not idle must have a due time")
 )
 
@@ -32,6 +33,9 @@ func (j *Journal) Claim(ctx context.Context, r journal.ClaimRequest) (h journal.
 	err = j.run(ctx, "claim", r.Lane, single{"claim", Head, func(s *store) (bool, error) {
 		if r.Lease.IsZero() {
 			return false, errNoLease
+		}
+		if r.Owner == "" {
+			return false, errNoOwner
 		}
 		l := s.lane(r.Lane)
 		h = l.head

@@ -22,6 +22,7 @@ var (
 
 var (
 	errNoLease = errors.New("a claim needs a lease: a running lane must have a due time")
+	errNoOwner = errors.New("a claim needs an owner: an id of this invocation alone")
 	errNoDue   = errors.New("a lane that is not idle must have a due time")
 )
 
@@ -29,6 +30,9 @@ var (
 func (j *Journal) Claim(ctx context.Context, r journal.ClaimRequest) (journal.Head, error) {
 	if r.Lease.IsZero() {
 		return journal.Head{}, failed("claim", r.Lane, errNoLease)
+	}
+	if r.Owner == "" {
+		return journal.Head{}, failed("claim", r.Lane, errNoOwner)
 	}
 	r.Now, r.Lease = record.Time(r.Now), record.Time(r.Lease)
 	c := &claim{ClaimRequest: r}
