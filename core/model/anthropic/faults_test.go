@@ -1,8 +1,10 @@
 package anthropic_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -236,4 +238,34 @@ func TestBaseURLForms(t *testing.T) {
 	if _, err := modeltest.Ask(t.Context(), m, hello); err == nil || strings.Contains(err.Error(), canaryKey) {
 		t.Error(err)
 	}
+}
+
+// slowly reads a request for longer than a provider may be silent, and hands it
+// on.
+type slowly struct{ next http.RoundTripper }
+
+func (s slowly) RoundTrip(req *http.Request) (*http.Response, error) {
+	var body []byte
+	piece := make([]byte, 64)
+	for {
+		time.Sleep(50 * time.Second)
+		n, err := req.Body.Read(piece)
+		body = append(body, piece[:n]...)
+		if err != nil {
+			break
+		}
+	}
+	req.Body = io.NopCloser(bytes.NewReader(body))
+	return s.next.RoundTrip(req)
+}
+
+// A request that takes long to send, such as one of large images, is not silence.
+func TestSlowUploadIsNotSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		m := newModel(t, anthropic.Config{HTTPClient: &http.Client{Transport: slowly{modeltest.NewReplay(modeltest.Stream(warm))}}})
+		if _, err := modeltest.Ask(t.Context(), m, hello); err != nil || time.Since(began) < 2*time.Minute {
+			t.Errorf("%v after %s", err, time.Since(began))
+		}
+	})
 }

@@ -145,3 +145,24 @@ func (s suite) class(t *testing.T, err error, want model.Class) *model.Error {
 	}
 	return typed
 }
+
+func (s suite) callersError(t *testing.T) {
+	enough := errors.New("enough")
+	replay := NewReplay(Stream(s.Text("Hello.")))
+	parts := 0
+	if err := s.model(t, replay.Client()).Stream(t.Context(), suiteRequest, func(model.Part) error { parts++; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	for stop := 1; stop <= parts; stop++ {
+		replay, n := NewReplay(Stream(s.Text("Hello."))), 0
+		err := s.model(t, replay.Client()).Stream(t.Context(), suiteRequest, func(model.Part) error {
+			if n++; n == stop {
+				return enough
+			}
+			return nil
+		})
+		if err != enough || n != stop || replay.Open() != 0 {
+			t.Errorf("stopped at part %d: %v after %d parts, %d open bodies", stop, err, n, replay.Open())
+		}
+	}
+}
