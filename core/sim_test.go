@@ -343,6 +343,11 @@ func (w *world) model(t *rapid.T) core.Fact {
 		if rapid.Bool().Draw(t, "goes on") {
 			resp.Stop = "tool-calls"
 		}
+	case n == 8: // the provider paused, beside a call of its own or not
+		resp.Stop = "tool-calls"
+		if !w.constrained() && rapid.Bool().Draw(t, "left open") {
+			resp.Message.Parts = append(resp.Message.Parts, record.ToolCallPart{ID: fmt.Sprintf("w%d", w.turns), Tool: "web", Args: record.MustValue(nil), ProviderExecuted: true})
+		}
 	}
 	return core.ModelEnded{Response: resp}
 }
