@@ -80,6 +80,12 @@ const (
 	mcpToolUse    = "mcp_tool_use"
 )
 
+// direct reports whether the model itself made a call, and no code of its own.
+func direct(caller json.RawMessage) bool {
+	var by map[string]string
+	return json.Unmarshal(caller, &by) == nil && len(by) == 1 && by["type"] == "direct"
+}
+
 // capability is the tool that a call of the provider's belongs to: code execution
 // is enabled as one and runs as several.
 func capability(name string) string {
@@ -102,6 +108,8 @@ func extras(raw json.RawMessage, name string) []byte {
 		switch {
 		case member == "name" && capability(name) != name:
 		case member == "id", member == "name", member == "input", string(value) == "null":
+			delete(members, member)
+		case member == "caller" && direct(value): // as is every call that does not say so
 			delete(members, member)
 		case member == "type" && (string(value) == `"tool_use"` || string(value) == `"`+serverToolUse+`"`):
 			delete(members, member)

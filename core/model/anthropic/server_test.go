@@ -230,7 +230,7 @@ func TestWhatTheProviderRunsGoesBackWhole(t *testing.T) {
 		opened(7, `{"type":"bash_code_execution_tool_result","tool_use_id":"srvtoolu_3","content":{"type":"bash_code_execution_result","stdout":"x","stderr":"","return_code":0,"content":[]}}`), closed(7))
 	result := stream(opened(0, `{"type":"code_execution_tool_result","tool_use_id":"srvtoolu_1","content":{"type":"code_execution_result","stdout":"","stderr":"e","return_code":1,"content":[]}}`), closed(0))
 	want := `user text {"text":"Oslo?"}
-assistant server_tool_use {"caller":{"type":"direct"},"id":"srvtoolu_1","input":{"code":"look()"},"name":"code_execution"}
+assistant server_tool_use {"id":"srvtoolu_1","input":{"code":"look()"},"name":"code_execution"}
 assistant server_tool_use {"caller":{"tool_id":"srvtoolu_1","type":"code_execution_20260120"},"id":"srvtoolu_2","input":{"query":"Oslo"},"name":"web_search"}
 assistant web_search_tool_result {"caller":{"tool_id":"srvtoolu_1","type":"code_execution_20260120"},"content":{"error_code":"unavailable","type":"web_search_tool_result_error"},"tool_use_id":"srvtoolu_2"}
 assistant mcp_tool_use {"id":"mcptoolu_1","input":{"page":"Oslo"},"name":"read_page","server_name":"wiki"}
