@@ -175,27 +175,21 @@ func collect(stream engine.EventStream) (s told) {
 	return s
 }
 
-// embedded tells a story on SQLite and reads it as anybody would.
-func (s story) embedded(t *testing.T) (told, engine.Progress) {
-	t.Helper()
-	rt, err := embedded.Open(t.TempDir(), embedded.Config{Bindings: []*agent.Binding{storyAgent(s.policy).Bind(modeltest.Script(s.steps...))},
-		Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer closing(t, rt)
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+// durable tells a story in a house and reads it as anybody would.
+func (s story) durable(h *house) (told, engine.Progress) {
+	h.t.Helper()
+	ctx, cancel := context.WithTimeout(h.t.Context(), 30*time.Second)
 	defer cancel()
 	input, err := json.Marshal(s.order())
 	if err != nil {
-		t.Fatal(err)
+		h.t.Fatal(err)
 	}
-	receipt, err := rt.Submit(ctx, engine.SubmitRequest{Agent: "story", Conversation: "c", Key: storyKey, Principal: "ada", Input: input})
+	receipt, err := h.rt.Submit(ctx, engine.SubmitRequest{Agent: "story", Conversation: "c", Key: storyKey, Principal: "ada", Input: input})
 	if err != nil {
-		t.Fatal(err)
+		h.t.Fatal(err)
 	}
 	out := collect(func(yield func(event.Event, error) bool) {
-		for n, err := range rt.Events(ctx, "", "c", engine.EventsOptions{Follow: true, Live: true}) {
+		for n, err := range h.rt.Events(ctx, "", "c", engine.EventsOptions{Follow: true, Live: true}) {
 			if !yield(n.Event, err) || err != nil {
 				return
 			}
@@ -205,9 +199,9 @@ func (s story) embedded(t *testing.T) (told, engine.Progress) {
 			}
 		}
 	})
-	p, err := rt.Await(ctx, "", receipt.Submission, engine.UntilParked)
+	p, err := h.rt.Await(ctx, "", receipt.Submission, engine.UntilParked)
 	if err != nil {
-		t.Fatal(err)
+		h.t.Fatal(err)
 	}
 	return out, p
 }
@@ -223,7 +217,7 @@ func TestAssembliesAgree(t *testing.T) {
 			t.Parallel()
 			binding, opts := s.ephemeral()
 			memory := collect(agent.Stream(t.Context(), binding, s.order(), opts...))
-			disk, progress := s.embedded(t)
+			disk, progress := s.durable(build(t, embedded.Config{}, storyAgent(s.policy), s.steps...))
 			if diff := gocmp.Diff(memory.trace(t), disk.trace(t)); diff != "" {
 				t.Errorf("the traces differ (-memory +disk):\n%s", diff)
 			}

@@ -18,6 +18,7 @@ import (
 //
 // conformance: RSP-10 @embedded
 func TestTheLogRebuildsWhatWasStreamed(t *testing.T) {
+	oneProcess(t, "live events are told in the process that runs")
 	sent, on := make(chan struct{}), make(chan struct{})
 	m := &pausing{sent: sent, on: on,
 		first: stream(begin, model.ReasoningDelta{Index: 0, Text: "It is "}, model.TextDelta{Index: 1, Text: "Take "}, model.TextDelta{Index: 1, Text: "a "}),

@@ -25,7 +25,7 @@ func payer() *agent.Definition {
 	})
 }
 
-func closing(t *testing.T, rt *embedded.Runtime) {
+func closing(t *testing.T, rt interface{ Close(context.Context) error }) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"log/slog"
 	"slices"
 	"strings"
@@ -21,18 +22,37 @@ import (
 	"github.com/layover-run/layover/core/model/modeltest"
 	"github.com/layover-run/layover/core/record"
 	"github.com/layover-run/layover/core/tool"
+	"github.com/layover-run/layover/functions"
+	"github.com/layover-run/layover/functions/cloudtest"
 )
 
 // house is a data directory and the runtime that is open on it: SQLite, the
 // queue in memory and the handlers, as any program that embeds them has them.
+// In the run of TestServerless it is an account and the functions deployed in it.
 type house struct {
-	t      *testing.T
-	dir    string
-	def    *agent.Definition
-	model  *modeltest.Model
-	other  model.Model // answers in its place
-	config embedded.Config
-	rt     *embedded.Runtime
+	t       *testing.T
+	dir     string
+	account *cloudtest.Account
+	def     *agent.Definition
+	model   *modeltest.Model
+	other   model.Model // answers in its place
+	config  embedded.Config
+	rt      building
+}
+
+// building is what a house needs of an assembly.
+type building interface {
+	Submit(context.Context, engine.SubmitRequest) (engine.Receipt, error)
+	FollowUp(context.Context, engine.FollowUpRequest) (engine.Receipt, error)
+	Steer(context.Context, engine.SteerRequest) (engine.SteerReceipt, error)
+	Await(ctx context.Context, tenant, submission string, until engine.Until) (engine.Progress, error)
+	Events(ctx context.Context, tenant, conversation string, o engine.EventsOptions) iter.Seq2[engine.Numbered, error]
+	Approvals(ctx context.Context, tenant string) ([]engine.Approval, error)
+	Decide(context.Context, engine.DecisionRequest) (engine.Decision, error)
+	RequestAbort(context.Context, engine.AbortRequest) (string, error)
+	Admit() *functions.Admit
+	Quiet(context.Context) error
+	Close(context.Context) error
 }
 
 // build opens a house whose tests wait for at most 15 s.
@@ -45,6 +65,9 @@ func build(t *testing.T, c embedded.Config, def *agent.Definition, steps ...mode
 func buildOn(t *testing.T, c embedded.Config, def *agent.Definition, other model.Model, steps ...modeltest.Step) *house {
 	t.Helper()
 	h := &house{t: t, dir: t.TempDir(), def: def, config: c, other: other}
+	if dynamoDB != nil {
+		h.account = cloudtest.NewAccount(t, dynamoDB)
+	}
 	h.open(steps...)
 	t.Cleanup(func() {
 		if h.rt != nil {
@@ -65,6 +88,10 @@ func (h *house) open(steps ...modeltest.Step) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
+	if h.account != nil {
+		h.rt = deploy(h.t, h.account, c)
+		return
+	}
 	rt, err := embedded.Open(h.dir, c)
 	if err != nil {
 		h.t.Fatal(err)
@@ -80,6 +107,9 @@ func (h *house) crash(steps ...modeltest.Step) {
 	cancel()
 	if err := h.rt.Close(gone); err != nil {
 		h.t.Fatal(err)
+	}
+	if h.account != nil { // no boot id says that they are dead: a lease does, in the end
+		h.account.Pass(16 * time.Minute)
 	}
 	h.open(steps...)
 }
@@ -184,6 +214,15 @@ func (h *house) events() []event.Event {
 		all = append(all, events...)
 	}
 	return all
+}
+
+// oneProcess skips what only one process can promise: each environment of a
+// function is one, and they have nothing in common but the store.
+func oneProcess(t *testing.T, what string) {
+	t.Helper()
+	if dynamoDB != nil {
+		t.Skip("not on the serverless assembly: " + what)
+	}
 }
 
 // agentOf is an agent with tools, over the input of every test here.

@@ -122,6 +122,7 @@ func (m batchThenText) Stream(ctx context.Context, req *model.Request, emit func
 //
 // conformance: RUN-009 @embedded
 func TestLimitsOfTheProcess(t *testing.T) {
+	oneProcess(t, "the runs are in several processes")
 	for name, row := range map[string]struct {
 		limits   engine.ToolLimits
 		all, one int // peaks
@@ -179,6 +180,7 @@ func TestLimitsAreFinite(t *testing.T) {
 //
 // conformance: SCH-03 @embedded
 func TestPlacesAreGivenBackOnEveryExit(t *testing.T) {
+	oneProcess(t, "the next run may be in another process, where the place is free")
 	g := &gauge{}
 	end := map[string]func(context.Context) error{
 		"success": func(context.Context) error { return nil },
@@ -246,6 +248,7 @@ func TestPlacesAreGivenBackOnEveryExit(t *testing.T) {
 //
 // conformance: SCH-03, TOOL-06 @embedded
 func TestWaitingForAPlaceEndsWithTheRun(t *testing.T) {
+	oneProcess(t, "the second run finds a place in another process")
 	hold, entered := make(chan struct{}), make(chan string, 4)
 	slow := tool.New("slow", "Is slow.", func(ctx context.Context, in lookIn) (string, error) {
 		entered <- in.Order

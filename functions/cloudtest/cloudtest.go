@@ -172,9 +172,15 @@ func (a *Account) Deploy(config engine.Config, registry *engine.Registry) *Deplo
 	for range 2 {
 		d.work.Go(func() { a.source(ctx, string(queue.Attempt), 1, d.environment) })
 	}
-	d.work.Go(func() { settler.Run(ctx, 100*time.Millisecond) })
+	d.work.Go(func() { settler.Run(ctx, time.Second) })
 	return d
 }
+
+// Journal looks at the table from outside of the functions.
+func (d *Deployment) Journal() *ddbtest.Journal { return d.account.Table.Open(d.account.t) }
+
+// Now is the functions' clock.
+func (d *Deployment) Now() time.Time { return d.account.Now() }
 
 // over is the configuration of one environment.
 func (d *Deployment) over(change ...func(*ddbjournal.Config)) engine.Config {
