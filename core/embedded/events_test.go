@@ -43,7 +43,7 @@ func submitted(t *testing.T, rt *embedded.Runtime, agent, conversation, input st
 }
 
 // canonical reads a conversation's recorded events to the end of its log.
-func canonical(t *testing.T, rt *embedded.Runtime, conversation string) (out []string) {
+func canonical(t *testing.T, rt building, conversation string) (out []string) {
 	t.Helper()
 	for n, err := range rt.Events(t.Context(), "", conversation, engine.EventsOptions{}) {
 		if err != nil {
@@ -59,8 +59,8 @@ func canonical(t *testing.T, rt *embedded.Runtime, conversation string) (out []s
 // A reader that stalls, one that is cancelled and one that comes late: none of
 // them has a say in the run, and whoever reads on sees all of it with its end.
 func TestReadersAreApart(t *testing.T) {
-	rt := openReference(t)
-	id := submitted(t, rt, "reference", "c", `{"order":"A-1001"}`)
+	h := buildOn(t, embedded.Config{}, enginetest.ReferenceAgent(), enginetest.Instant{})
+	rt, id := h.rt, h.submit("k")
 	release, stalled := make(chan struct{}), make(chan []string)
 	go func() {
 		var seen []string
@@ -108,18 +108,19 @@ func TestPinnedDefinition(t *testing.T) {
 		pay := tool.New("pay", "Pays.", func(context.Context, lookIn) (lookOut, error) { return lookOut{4900}, nil }, tool.RequireApproval())
 		return agent.MustDefine[lookIn, string]("payer", agent.Config[lookIn]{Version: v, Instructions: agent.Text[lookIn]("Pay. " + v), Tools: []*tool.Tool{pay}})
 	}
-	dir, first := t.TempDir(), version("1")
-	rt := opened(t, dir, embedded.Config{Bindings: []*agent.Binding{first.Bind(modeltest.Script(modeltest.Calls(modeltest.Call{Tool: "pay", Args: lookIn{"A-1"}})))}})
-	id := submitted(t, rt, "payer", "c", `{"order":"A-1"}`)
+	first := version("1")
+	h := build(t, embedded.Config{}, first, modeltest.Calls(modeltest.Call{Tool: "pay", Args: lookIn{"A-1"}}))
+	id := h.submit("k")
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	if p, err := rt.Await(ctx, "", id, engine.UntilParked); err != nil || p.Status != "parked" {
+	if p, err := h.rt.Await(ctx, "", id, engine.UntilParked); err != nil || p.Status != "parked" {
 		t.Fatalf("%+v, %v", p, err)
 	}
-	closing(t, rt)
+	closing(t, h.rt)
 
-	rt = opened(t, dir, embedded.Config{Bindings: []*agent.Binding{version("2").Bind(modeltest.Script(modeltest.Text("paid")))}})
-	defer closing(t, rt)
+	h.def = version("2")
+	h.open(modeltest.Text("paid"))
+	rt := h.rt
 	asked, err := rt.Approvals(ctx, "")
 	if err != nil || len(asked) != 1 {
 		t.Fatalf("%+v, %v", asked, err)

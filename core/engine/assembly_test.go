@@ -21,6 +21,10 @@ import (
 // of this package run: memory unless it says "embedded".
 const assembly = "LAYOVER_ASSEMBLY"
 
+// lossy is the one that says whether the serverless assembly loses the first
+// answer to every write.
+const lossy = "LAYOVER_LOSSY"
+
 // TestEmbedded runs every test of this package once more, over the journal of
 // the embedded assembly. A row that a test here names for @embedded is proven
 // by this run.
@@ -37,7 +41,15 @@ func TestServerless(t *testing.T) {
 	if os.Getenv(assembly) != "" {
 		t.Skip("this is one of those runs")
 	}
-	again(t, "serverless", "LAYOVER_DYNAMODB_ENDPOINT="+peers.DynamoDB(t))
+	endpoint := "LAYOVER_DYNAMODB_ENDPOINT=" + peers.DynamoDB(t)
+	t.Run("as it is", func(t *testing.T) {
+		t.Parallel()
+		again(t, "serverless", endpoint)
+	})
+	t.Run("every write's answer lost", func(t *testing.T) {
+		t.Parallel()
+		again(t, "serverless", endpoint, lossy+"=1")
+	})
 }
 
 func again(t *testing.T, where string, env ...string) {
@@ -124,7 +136,11 @@ func (j *embeddedJournal) restart(t *testing.T) Journal {
 var dynamoDB *ddbtest.Peer
 
 func TestMain(m *testing.M) {
-	if os.Getenv(assembly) == "serverless" {
+	switch {
+	case os.Getenv(assembly) != "serverless":
+	case os.Getenv(lossy) != "":
+		dynamoDB = ddbtest.NewLossyPeer()
+	default:
 		dynamoDB = ddbtest.NewPeer()
 	}
 	os.Exit(m.Run())

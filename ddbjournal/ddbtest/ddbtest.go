@@ -7,13 +7,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/ratelimit"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
@@ -26,6 +30,7 @@ import (
 // Peer is a DynamoDB that bubbles can reach.
 type Peer struct {
 	way    *Way
+	lossy  bool
 	tables atomic.Int64
 }
 
@@ -36,11 +41,19 @@ func NewPeer() *Peer {
 	return &Peer{way: NewWay(t)}
 }
 
+// NewLossyPeer is one on the way from which the first answer to every write is
+// lost: the SDK makes each a second time, at once, and meets what it wrote.
+func NewLossyPeer() *Peer {
+	p := NewPeer()
+	p.lossy = true
+	return p
+}
+
 // Table is one table of a peer. It outlives the processes that use it.
 type Table struct {
 	name     string
 	endpoint string
-	way      *Way
+	peer     *Peer
 	writes   atomic.Int64
 }
 
@@ -49,7 +62,7 @@ type Table struct {
 // LAYOVER_DYNAMODB_ENDPOINT has to name it.
 func (p *Peer) NewTable(t testing.TB) *Table {
 	t.Helper()
-	table := &Table{name: fmt.Sprintf("layover-%d-%d", os.Getpid(), p.tables.Add(1)), endpoint: peers.DynamoDB(t), way: p.way}
+	table := &Table{name: fmt.Sprintf("layover-%d-%d", os.Getpid(), p.tables.Add(1)), endpoint: peers.DynamoDB(t), peer: p}
 	c, ctx := table.client(p.way), context.Background()
 	if _, err := c.CreateTable(ctx, ddbjournal.Table(table.name)); err != nil {
 		t.Fatal(err)
@@ -75,8 +88,18 @@ func (p *Peer) NewTable(t testing.TB) *Table {
 func (b *Table) client(way dynamodb.HTTPClient) *dynamodb.Client {
 	return dynamodb.New(dynamodb.Options{Region: "us-east-1", BaseEndpoint: aws.String(b.endpoint),
 		Credentials: credentials.NewStaticCredentialsProvider("test", "test", ""), HTTPClient: way},
-		ddbjournal.ClientOptions, func(o *dynamodb.Options) { o.Retryer = retryer{o.Retryer} })
+		ddbjournal.ClientOptions, func(o *dynamodb.Options) {
+			o.Retryer = retryer{o.Retryer}
+			if b.peer.lossy {
+				o.Retryer = atOnce{retryer{retry.NewStandard(func(o *retry.StandardOptions) { o.RateLimiter = ratelimit.None })}}
+			}
+		})
 }
+
+// atOnce has no pauses between tries: a bubble's clock stands where it is.
+type atOnce struct{ aws.Retryer }
+
+func (atOnce) RetryDelay(int, error) (time.Duration, error) { return 0, nil }
 
 // retryer is the SDK's, but for a process that is no more.
 type retryer struct{ aws.Retryer }
@@ -138,16 +161,19 @@ func (w *wire) Do(req *http.Request) (*http.Response, error) {
 	}
 	_, call, _ := strings.Cut(req.Header.Get("X-Amz-Target"), ".")
 	if call != "PutItem" && call != "UpdateItem" {
-		return w.table.way.Do(req)
+		return w.table.peer.way.Do(req)
 	}
 	if err := w.broken(call, false); err != nil {
 		return nil, err
 	}
-	response, err := w.table.way.Do(req)
+	response, err := w.table.peer.way.Do(req)
 	if err != nil || response.StatusCode != http.StatusOK {
 		return response, err
 	}
 	w.table.writes.Add(1)
+	if w.table.peer.lossy && strings.Contains(req.Header.Get("Amz-Sdk-Request"), "attempt=1;") {
+		return nil, io.ErrUnexpectedEOF
+	}
 	if err := w.broken(call, true); err != nil {
 		return nil, err
 	}
