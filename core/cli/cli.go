@@ -77,7 +77,8 @@ func Run(ctx context.Context, env Env) int {
 	root.SetErr(env.Stderr)
 	cmd, err := root.ExecuteContextC(ctx)
 	var quiet exitCode
-	if lost := stdout.failed(); lost != nil && err == nil {
+	var said *failure
+	if lost := stdout.failed(); lost != nil && (err == nil || errors.Is(err, lost)) {
 		a.started, err = true, fail(exitBroken, "output", "free some space, or write it somewhere else", "%v", lost)
 	}
 	switch {
@@ -85,7 +86,7 @@ func Run(ctx context.Context, env Env) int {
 		return int(exitOK)
 	case errors.As(err, &quiet):
 		return int(quiet)
-	case !a.started: // cobra refused the command line before any command ran
+	case !a.started && !errors.As(err, &said): // cobra refused the command line before any command ran
 		err = usage("%s", strings.Join(strings.Fields(err.Error()), " "))
 	}
 	f := a.explain(err)
@@ -118,15 +119,29 @@ Start a server with all agents of this program, then give it work:
 
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
-		Use:           commandName(a.Program),
+		Use:           commandName(a.Program) + " COMMAND [flags]",
 		Short:         "Runs AI agents that can stop at any moment and go on later",
 		Long:          fill(about, a.Program, a.exampleSubmit("")),
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: a.Program},
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		RunE: a.run(func(*cobra.Command, []string) error {
+		Args: func(cmd *cobra.Command, given []string) error {
+			if len(given) > 0 {
+				return unknownCommand(cmd, given[0])
+			}
+			return nil
+		},
+		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
+			if !a.json { // who asks for nothing wants to know what there is
+				if err := cmd.Help(); err != nil {
+					return err
+				}
+				a.printf("\n")
+			}
 			return usage("no command was given")
 		}),
+		DisableFlagsInUseLine:      true,
+		SuggestionsMinimumDistance: 2,
 	}
 	flags := root.PersistentFlags()
 	flags.BoolVar(&a.json, "json", false, "print JSON, one value for each line")
@@ -134,17 +149,25 @@ func (a *app) root() *cobra.Command {
 	flags.StringVar(&a.as, "as", a.principal(), "who asks")
 	flags.StringVar(&a.server, "server", a.Getenv("LAYOVER_SERVER"), "the server; env LAYOVER_SERVER (else that of the data directory)")
 	flags.StringVar(&a.data, "data", a.fallback("LAYOVER_DATA", defaultData), "the data directory; env LAYOVER_DATA")
-	root.AddCommand(
-		a.devCommand(), a.submitCommand(), a.followUpCommand(), a.steerCommand(), a.sendCommand(),
-		a.approvalsCommand(), a.decideCommand("approve"), a.decideCommand("deny"),
-		a.eventsCommand(), a.tailCommand(),
-		a.statusCommand(), a.recordsCommand(), a.verifyCommand(),
-		a.abortCommand(), a.resolveCommand(),
-		a.agentsCommand(), a.newCommand(), a.completionCommand(), a.versionCommand(),
-	)
+	flags.BoolP("help", "h", false, "show the help of a command")
+	root.AddGroup(groups()...)
+	for group, commands := range map[string][]*cobra.Command{
+		groupBegin:  {a.devCommand(), a.newCommand(), a.agentsCommand()},
+		groupWork:   {a.submitCommand(), a.followUpCommand(), a.steerCommand(), a.abortCommand(), a.sendCommand()},
+		groupWatch:  {a.listCommand(), a.statusCommand(), a.eventsCommand(), a.tailCommand(), a.recordsCommand(), a.verifyCommand()},
+		groupDecide: {a.approvalsCommand(), a.decideCommand("approve"), a.decideCommand("deny"), a.resolveCommand()},
+		groupOther:  {a.completionCommand(), a.versionCommand()},
+	} {
+		for _, cmd := range commands {
+			cmd.GroupID = group
+		}
+		root.AddCommand(commands...)
+	}
+	root.SetHelpCommandGroupID(groupOther)
 	root.CompletionOptions.DisableDefaultCmd = true
+	root.SetFlagErrorFunc(flagProblem)
 	a.completions(root)
-	root.InitDefaultHelpFlag() // else --help swallows the flag behind it
+	a.help(root)
 	return root
 }
 

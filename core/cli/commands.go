@@ -13,7 +13,7 @@ import (
 func (a *app) approvalsCommand() *cobra.Command {
 	return a.command("approvals", "Lists what waits for a person", "Each line is one call of a tool that runs only after somebody approved exactly this call.",
 		a.Program+" approvals\n"+a.Program+" approvals --json",
-		cobra.NoArgs, func(cmd *cobra.Command, _ []string) error {
+		exactly(), func(cmd *cobra.Command, _ []string) error {
 			c, err := a.connect()
 			if err != nil {
 				return err
@@ -41,7 +41,7 @@ func (a *app) printApprovals(pending []wire.Approval) error {
 	}
 	rows := [][]string{{"ID", "CONVERSATION", "CALL", "REQUESTED", "EXPIRES"}}
 	for _, p := range pending {
-		rows = append(rows, []string{show(p.ID, 0), show(p.Conversation, 64), show(p.Tool, 64) + "(" + show(string(p.Args), 200) + ")",
+		rows = append(rows, []string{show(p.ID, 0), show(p.Conversation, 64), show(p.Tool, 64) + "(" + show(string(p.Args), shownArgs) + ")",
 			clock(p.RequestedAt), clock(p.ExpiresAt)})
 	}
 	a.table(rows)
@@ -59,7 +59,7 @@ func (a *app) decideCommand(decision string) *cobra.Command {
 	}
 	cmd := a.command(decision+" ID [flags]", short, "The first decision counts; a later one is refused with exit code 4.",
 		a.Program+" "+decision+" ID\n"+a.Program+" "+decision+" ID --reason 'spoke to the customer' --as ada@example.com",
-		cobra.ExactArgs(1), func(cmd *cobra.Command, args []string) error {
+		exactly("ID"), func(cmd *cobra.Command, args []string) error {
 			if args[0] == "" {
 				return usage("the ID is empty")
 			}
@@ -88,7 +88,7 @@ func (a *app) abortCommand() *cobra.Command {
 		`The wish is durable once this returns. The run ends as aborted at its next step; a
 call whose outcome is unknown is resolved first.`,
 		a.Program+" abort demo --reason 'wrong order'",
-		cobra.MaximumNArgs(1), func(cmd *cobra.Command, args []string) error {
+		atMost("CONVERSATION"), func(cmd *cobra.Command, args []string) error {
 			c, err := a.connect()
 			if err != nil {
 				return err
@@ -121,7 +121,7 @@ Look at what it acts on, then say:
   notHappened  it had no effect; it runs again
   safeToRetry  running it again does no harm`,
 		a.Program+" resolve demo CALL notHappened --reason 'not in the books'\n"+a.Program+" resolve demo CALL happened --result '{\"id\":\"17\"}'",
-		cobra.ExactArgs(3), func(cmd *cobra.Command, args []string) error {
+		exactly("CONVERSATION", "CALL", "OUTCOME"), func(cmd *cobra.Command, args []string) error {
 			in := wire.Resolve{Call: args[1], Resolution: record.Resolution(args[2]), Reason: reason}
 			if err := a.checkResolve(cmd, args[0], &in, result); err != nil {
 				return err
@@ -172,7 +172,7 @@ func (a *app) sendCommand() *cobra.Command {
 is what the function answers. Exit code 4 when a message was not taken; why is in the
 server's output.`,
 		a.Program+" send event.json\n"+a.Program+" send - < event.json",
-		cobra.ExactArgs(1), func(cmd *cobra.Command, args []string) error {
+		exactly("FILE"), func(cmd *cobra.Command, args []string) error {
 			name := args[0]
 			if name != "-" {
 				name = "@" + name

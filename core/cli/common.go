@@ -162,7 +162,9 @@ func (a *app) conversation(ctx context.Context, c *client.Client, args []string,
 		p, err := c.Progress(ctx, "", submission, client.UntilSettled, 0)
 		return p.Conversation, err
 	}
-	return "", usage("name a CONVERSATION, or a submission with --submission")
+	f := usage("name a CONVERSATION, or a submission with --submission")
+	f.todo = "`" + a.Program + " list` shows the conversations"
+	return "", f
 }
 
 // fill is Sprintf for help texts, indented as cobra wants them.

@@ -18,7 +18,7 @@ func (a *app) completionCommand() *cobra.Command {
 that the command line is about.`,
 		"source <("+a.Program+" completion bash)\n"+a.Program+" completion zsh > \"${fpath[1]}/_"+name+"\"\n"+
 			a.Program+" completion fish > ~/.config/fish/completions/"+name+".fish",
-		cobra.ExactArgs(1), func(cmd *cobra.Command, args []string) error {
+		exactly("SHELL"), func(cmd *cobra.Command, args []string) error {
 			root := cmd.Root()
 			switch args[0] {
 			case "bash":

@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -39,7 +41,7 @@ happens to runs, with --json as events, one for each line.
 It listens for this machine only. For any other address a token is required, in
 --token-file or LAYOVER_TOKEN; clients send it when they have LAYOVER_TOKEN set.`,
 		a.Program+" dev\n"+a.Program+" dev --listen 127.0.0.1:0 --data /tmp/try --json\n"+a.Program+" dev --listen 0.0.0.0:7077 --token-file token.txt",
-		cobra.NoArgs, func(cmd *cobra.Command, _ []string) error {
+		exactly(), func(cmd *cobra.Command, _ []string) error {
 			if failpoints {
 				return a.listFailpoints()
 			}
@@ -87,7 +89,7 @@ func (a *app) dev(ctx context.Context, listen, token string) (err error) {
 	}
 	socket, err := net.Listen("tcp", listen)
 	if err != nil {
-		return cannotListen(listen, err)
+		return a.cannotListen(listen, err)
 	}
 	defer socket.Close()
 	log := slog.New(newLogHandler(a.Stderr, !a.json))
@@ -155,9 +157,13 @@ func (a *app) checkDev(listen, token string) error {
 	return nil
 }
 
-func cannotListen(listen string, err error) error {
+func (a *app) cannotListen(listen string, err error) error {
 	_, port, _ := net.SplitHostPort(listen)
 	if errors.Is(err, syscall.EADDRINUSE) {
+		if f, ok := runningServer(a.data); ok && strings.HasSuffix(f.URL, ":"+port) {
+			return fail(exitRefused, "dev", "use it, or stop it first: `kill "+strconv.Itoa(f.PID)+"`. A second one needs a --listen and a --data of its own",
+				"a server with the data directory %s is at %s already", a.data, f.URL)
+		}
 		return fail(exitBroken, "dev", "stop the other program, it may be another dev, or take a free port with --listen 127.0.0.1:0",
 			"port %s is in use", port)
 	}
@@ -170,11 +176,19 @@ func (a *app) cannotOpen(err error) error {
 			err = next // the packages it came through are of no use to a reader
 		}
 	}
+	var path *fs.PathError
 	switch {
 	case errors.Is(err, journal.ErrInUse):
-		return fail(exitRefused, "dev", "stop the other server, or use another directory with --data", "%v", err)
+		todo := "stop the other server, or use another directory with --data"
+		if f, ok := runningServer(a.data); ok {
+			todo = "it is at " + f.URL + ": " + todo
+		}
+		return fail(exitRefused, "dev", todo, "%v", err)
 	case errors.Is(err, journal.ErrNewer):
 		return fail(exitRefused, "dev", "upgrade this program, or use another directory with --data", "%v", err)
+	}
+	if errors.As(err, &path) {
+		return fail(exitBroken, "dev", "name a directory where you may write with --data", "cannot use %s as the data directory: %v", a.data, path.Err)
 	}
 	return fail(exitBroken, "dev", "check the agents of this program and the directory "+a.data, "%v", err)
 }

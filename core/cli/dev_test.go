@@ -163,8 +163,13 @@ func TestDevRefusals(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := &shell{t: t, env: map[string]string{}}
-	if r := s.run("dev", "--listen", "127.0.0.1:0", "--data", data); r.code != 4 || !strings.Contains(r.errout, "in use by another process") {
+	if r := s.run("dev", "--listen", "127.0.0.1:0", "--data", data); r.code != 4 || !strings.Contains(r.errout, "in use by another process") ||
+		!strings.Contains(r.errout, "It is at "+first.URL) {
 		t.Errorf("second server of the directory: %+v", r)
+	}
+	if r := s.run("dev", "--listen", u.Host, "--data", data); r.code != 4 || !strings.Contains(r.errout, data+" is at "+first.URL+" already") ||
+		!strings.Contains(r.errout, "`kill ") {
+		t.Errorf("the same server again: %+v", r)
 	}
 	if r := s.run("dev", "--listen", u.Host, "--data", t.TempDir()); r.code != 5 || !strings.Contains(r.errout, "port "+u.Port()) || !strings.Contains(r.errout, "--listen 127.0.0.1:0") {
 		t.Errorf("second server of the port: %+v", r)
@@ -187,7 +192,7 @@ func TestDevRefusals(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if r := s.run("dev", "--listen", "127.0.0.1:0", "--data", file); r.code != 5 {
+	if r := s.run("dev", "--listen", "127.0.0.1:0", "--data", file); r.code != 5 || !strings.Contains(r.errout, "cannot use "+file+" as the data directory") {
 		t.Errorf("a file as the directory: %+v", r)
 	}
 }

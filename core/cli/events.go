@@ -21,7 +21,7 @@ func (a *app) eventsCommand() *cobra.Command {
 until it is interrupted, and connects again when the server was away. With --json the
 events are printed as they are, each with the id that --after goes on behind.`,
 		a.Program+" events demo\n"+a.Program+" events demo --follow\n"+a.Program+" events demo --follow --live --json --after 17",
-		cobra.MaximumNArgs(1), func(cmd *cobra.Command, args []string) error {
+		atMost("CONVERSATION"), func(cmd *cobra.Command, args []string) error {
 			if live && !follow {
 				return usage("--live is for --follow: what is provisional is not kept")
 			}
@@ -49,7 +49,7 @@ func (a *app) tailCommand() *cobra.Command {
 		`From now on, until it is interrupted. What happened before is in the events of each
 conversation.`,
 		a.Program+" tail\n"+a.Program+" tail --json",
-		cobra.NoArgs, func(cmd *cobra.Command, _ []string) error {
+		exactly(), func(cmd *cobra.Command, _ []string) error {
 			c, err := a.connect()
 			if err != nil {
 				return err
@@ -113,14 +113,16 @@ func (a *app) showEventLine(e client.Event) error {
 }
 
 // eventLine prints an event for a person: its time dimmed, and the words that
-// matter most in the colour of what they mean.
+// matter most in the colour of what they mean. On a terminal that is narrower
+// than the line, the command that answers it gets a line of its own, so that it
+// can be copied.
 func (a *app) eventLine(e event.Event, command string) {
 	text := event.Line(e, command)
 	if text == "" {
 		return
 	}
 	at, rest, _ := strings.Cut(text, "  ")
-	style := plain
+	style, answer := plain, ""
 	switch e.Data.(type) {
 	case event.RunCompleted:
 		style = green
@@ -128,6 +130,24 @@ func (a *app) eventLine(e event.Event, command string) {
 		style = red
 	case event.ApprovalRequested, event.RunSuspended:
 		style = yellow
+		if columns := a.columns(); columns > 0 && width(text) > columns {
+			rest, answer = splitAnswer(rest)
+		}
 	}
-	a.printf("%s  %s\n", a.paint(dim, at), a.paint(style, rest))
+	margin := width(at) + 2
+	a.printf("%s  ", a.paint(dim, at))
+	a.below(margin, a.paint(style, rest))
+	if answer != "" {
+		a.printf("%s%s\n", strings.Repeat(" ", margin), a.paint(style, answer))
+	}
+}
+
+// splitAnswer parts what is asked from the command that answers it, which is
+// last: what stands before may hold anything.
+func splitAnswer(line string) (asked, answer string) {
+	at := max(strings.LastIndex(line, "  approve with: "), strings.LastIndex(line, "  say what is true with: "))
+	if at < 0 {
+		return line, ""
+	}
+	return line[:at], strings.TrimLeft(line[at:], " ")
 }

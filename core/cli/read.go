@@ -21,7 +21,7 @@ func (a *app) statusCommand() *cobra.Command {
 		`Its state, the active run and what that waits for, and how the last run ended.
 With --submission it also shows where that submission stands.`,
 		a.Program+" status demo\n"+a.Program+" status --submission s_… --json",
-		cobra.MaximumNArgs(1), func(cmd *cobra.Command, args []string) error { return a.status(cmd, args, submission) })
+		atMost("CONVERSATION"), func(cmd *cobra.Command, args []string) error { return a.status(cmd, args, submission) })
 	cmd.Flags().StringVar(&submission, "submission", "", "the submission to show")
 	return cmd
 }
@@ -95,7 +95,7 @@ func (a *app) recordsCommand() *cobra.Command {
 		`One line for each batch of records: what is on a line was written together or not
 at all. With --json the batches are printed as they are stored.`,
 		a.Program+" records demo\n"+a.Program+" records demo --json",
-		cobra.MaximumNArgs(1), func(cmd *cobra.Command, args []string) error {
+		atMost("CONVERSATION"), func(cmd *cobra.Command, args []string) error {
 			c, err := a.connect()
 			if err != nil {
 				return err
@@ -166,7 +166,7 @@ func (a *app) verifyCommand() *cobra.Command {
 		`Every digest, the chain, the order, legal sequences only, limits kept, and a state
 that follows from the records. Exit code 1 when something does not hold.`,
 		a.Program+" verify demo",
-		cobra.MaximumNArgs(1), func(cmd *cobra.Command, args []string) error {
+		atMost("CONVERSATION"), func(cmd *cobra.Command, args []string) error {
 			c, err := a.connect()
 			if err != nil {
 				return err
@@ -208,7 +208,7 @@ func (a *app) printVerification(v wire.Verification) error {
 func (a *app) agentsCommand() *cobra.Command {
 	return a.command("agents", "Lists the agents of the server", "With the JSON Schema of each one's input and an example.",
 		a.Program+" agents\n"+a.Program+" agents --json",
-		cobra.NoArgs, func(cmd *cobra.Command, _ []string) error {
+		exactly(), func(cmd *cobra.Command, _ []string) error {
 			c, err := a.connect()
 			if err != nil {
 				return err
@@ -261,7 +261,7 @@ type shownVersion struct {
 func (a *app) versionCommand() *cobra.Command {
 	return a.command("version", "Shows the version of this program", "Of Layover, of Go, and of the stored format.",
 		a.Program+" version",
-		cobra.NoArgs, func(*cobra.Command, []string) error {
+		exactly(), func(*cobra.Command, []string) error {
 			v := shownVersion{Version: moduleVersion(), Go: runtime.Version(), Format: record.FormatVersion}
 			if a.json {
 				return a.printJSON(v)

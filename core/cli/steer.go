@@ -15,7 +15,7 @@ func (a *app) steerCommand() *cobra.Command {
 		`The response that is under way and its calls stay as they are. What was taken in is in
 the events; a run that ends first does not take it in.`,
 		a.Program+" steer demo 'answer in French'\n"+a.Program+" steer demo - < notes.txt",
-		cobra.ExactArgs(2), func(cmd *cobra.Command, args []string) error {
+		exactly("CONVERSATION", "TEXT"), func(cmd *cobra.Command, args []string) error {
 			text, err := a.source(args[1])
 			switch {
 			case err != nil:
@@ -49,7 +49,7 @@ func (a *app) followUpCommand() *cobra.Command {
 		`Where no run takes it in, it gets a run of its own, as with submit. The exit codes are
 those of submit.`,
 		a.Program+` follow-up demo --input '"and the other one?"'`+"\n"+a.Program+" follow-up demo --input @input.json --wait",
-		cobra.ExactArgs(1), func(cmd *cobra.Command, args []string) error {
+		exactly("CONVERSATION"), func(cmd *cobra.Command, args []string) error {
 			if args[0] == "" {
 				return usage("CONVERSATION is empty")
 			}

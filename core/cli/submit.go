@@ -200,7 +200,8 @@ func (a *app) parked(conversation string, w wire.Wait) {
 	a.printf("waits for: %s%s\n", waitWord(w.Reason), until(w))
 	for i, on := range w.On {
 		if i < len(w.Calls) {
-			a.printf("  %s\n", waitCall(w.Calls[i]))
+			a.printf("  ")
+			a.below(2, waitCall(w.Calls[i]))
 		}
 		switch w.Reason {
 		case "approval":
@@ -213,9 +214,13 @@ func (a *app) parked(conversation string, w wire.Wait) {
 	}
 }
 
+// shownArgs is how much of a call's arguments a person is shown: all, but for
+// what nobody would read in a terminal.
+const shownArgs = 8000
+
 // waitCall shows what an approver or an operator decides about.
 func waitCall(c wire.WaitCall) string {
-	line := fmt.Sprintf("%s(%s)", show(c.Tool, 64), show(string(c.Args), 160))
+	line := fmt.Sprintf("%s(%s)", show(c.Tool, 64), show(string(c.Args), shownArgs))
 	if c.Reason != "" {
 		line += fmt.Sprintf("  outcome %s, operation %s", show(c.Reason, 64), show(c.Operation, 0))
 	}

@@ -99,11 +99,51 @@ func fit(s string, columns int) string {
 	return s
 }
 
+// narrowest is how wide the widest column of a table has to stay, so that what
+// is in it can be read.
+const narrowest = 24
+
+// squeeze breaks the cells of the widest column, so that a table becomes as wide
+// as its terminal. It reports false where that would not do.
+func squeeze(rows [][]string, columns int) ([][]string, bool) {
+	w := widths(rows)
+	widest := 0
+	for c := range w {
+		if w[c] > w[widest] {
+			widest = c
+		}
+	}
+	room := columns - rowWidth(w) + w[widest]
+	if room < narrowest {
+		return nil, false
+	}
+	var out [][]string
+	for _, row := range rows {
+		for i, part := range wrap(row[widest], room) {
+			if width(part) > room {
+				return nil, false // a word that a person may want to copy
+			}
+			cells := make([]string, len(row))
+			if i == 0 {
+				copy(cells, row)
+			}
+			cells[widest] = part
+			out = append(out, cells)
+		}
+	}
+	return out, true
+}
+
 // table prints rows in columns, the first one as their names. On a terminal
-// that is too narrow each row becomes a block of its own.
+// that is too narrow the widest column is broken into lines; where that is not
+// enough, each row becomes a block of its own.
 func (a *app) table(rows [][]string) {
 	columns := a.columns()
-	if columns > 0 && len(rows) > 1 && rowWidth(widths(rows)) > columns {
+	tooWide := columns > 0 && len(rows) > 1 && rowWidth(widths(rows)) > columns
+	if squeezed, ok := squeeze(rows, columns); tooWide && ok {
+		rows, tooWide = squeezed, false
+	}
+	if tooWide {
 		for i, row := range rows[1:] {
 			if i > 0 {
 				a.printf("\n")
@@ -146,6 +186,17 @@ func (a *app) facts(rows [][]string) {
 			a.printf("%s\n", line([]string{name, part}, w))
 		}
 	}
+}
+
+// below prints a text behind a margin that is already printed or is spaces: on a
+// terminal its lines go on below each other.
+func (a *app) below(margin int, text string) {
+	columns := a.columns()
+	if columns == 0 || margin+width(text) <= columns {
+		a.printf("%s\n", text)
+		return
+	}
+	a.printf("%s\n", strings.Join(wrap(text, columns-margin), "\n"+strings.Repeat(" ", margin)))
 }
 
 func widths(rows [][]string) []int {
