@@ -134,7 +134,7 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	refused := &refusal{header: http.Header{}}
 	handler.ServeHTTP(refused, r)
-	p := problem("request", refuse(engine.KindNotFound, "request", "the API is under /v1", "no route %s", r.URL.Path))
+	p := problem("request", refuse(engine.KindNotFound, "request", "/v1/openapi.json describes every route", "no route %s", r.URL.Path))
 	if refused.status == http.StatusMethodNotAllowed {
 		allow := refused.header.Get("Allow")
 		w.Header().Set("Allow", allow)
@@ -168,6 +168,9 @@ func (a *api) guard(r *http.Request) error {
 	}
 	if dotted(r.URL.EscapedPath()) {
 		return refuse(engine.KindNotFound, "request", "escape the dots of an id: %2E", "no route %s", r.URL.Path)
+	}
+	if strings.Contains(r.URL.EscapedPath(), "//") { // the router would make another path of it
+		return refuse(engine.KindNotFound, "request", "a segment of the path is empty: an id has at least one character", "no route %s", r.URL.Path)
 	}
 	const hint = "a web page of another origin cannot use this API"
 	if origin := r.Header.Get("Origin"); origin != "" {
@@ -229,6 +232,9 @@ func (a *api) submit(w http.ResponseWriter, r *http.Request) error {
 	var in wire.Submit
 	if err := readInto(w, r, "submit", &in); err != nil {
 		return err
+	}
+	if in.Agent == "" {
+		return refuse(engine.KindInvalid, "submit", "name one of GET /v1/agents: {\"agent\":…,\"input\":…}", "the agent is missing")
 	}
 	tenant, principal := a.caller(r)
 	body, err := encode(Message{

@@ -16,6 +16,25 @@ import (
 	"github.com/layover-run/layover/functions"
 )
 
+// A body that is announced as too large is refused before it is read.
+func TestAPIRefusesWhatIsAnnounced(t *testing.T) {
+	w := newWorld(t)
+	r := httptest.NewRequest("POST", "/v1/submissions", errReader{t})
+	r.Host, r.ContentLength = "127.0.0.1", 1<<40
+	rec := httptest.NewRecorder()
+	w.api.ServeHTTP(rec, r)
+	if rec.Code != 413 || !strings.Contains(rec.Body.String(), `"kind":"too-large"`) {
+		t.Errorf("%d %s", rec.Code, rec.Body)
+	}
+}
+
+type errReader struct{ t *testing.T }
+
+func (r errReader) Read([]byte) (int, error) {
+	r.t.Error("the body is read")
+	return 0, io.EOF
+}
+
 func TestAPIRefuses(t *testing.T) {
 	w := newWorld(t)
 	s := answer[wire.Submitted](w, 202, "POST", "/v1/conversations/parked/submissions", `{"agent":"payer","key":"k","input":{"cents":7}}`)
@@ -33,6 +52,8 @@ func TestAPIRefuses(t *testing.T) {
 		kind, detail             string
 	}{
 		{"no route", "GET", "/v1/nothing", "", nil, 404, "not-found", "/v1/nothing"},
+		{"empty segment", "GET", "/v1/conversations//events", "", nil, 404, "not-found", "//events"},
+		{"empty last segment", "GET", "/v1/conversations/parked/", "", nil, 404, "not-found", "parked/"},
 		{"root", "GET", "/", "", nil, 404, "not-found", "/"},
 		{"method", "DELETE", "/v1/agents", "", nil, 405, "invalid", "DELETE"},
 		{"method of a conversation", "PUT", conversation, "", nil, 405, "invalid", "PUT"},
@@ -54,7 +75,9 @@ func TestAPIRefuses(t *testing.T) {
 		{"message too large", "POST", submit, `{"agent":"echo","input":"` + long + `"}`, nil, 413, "too-large", "limit"},
 
 		{"unknown agent", "POST", submit, `{"agent":"nobody","input":"a"}`, nil, 400, "invalid", "nobody"},
-		{"no agent", "POST", submit, `{"input":"a"}`, nil, 400, "invalid", "agent"},
+		{"no agent", "POST", submit, `{"input":"a"}`, nil, 400, "invalid", "the agent is missing"},
+		{"agent as long as a body", "POST", submit, `{"agent":"` + long[:1<<19] + `","input":"a"}`, nil, 400, "invalid", "xxx…"},
+		{"an array as a text", "POST", submit, `{"agent":[],"input":"a"}`, nil, 400, "invalid", "an array does not fit"},
 		{"no input", "POST", submit, `{"agent":"echo"}`, nil, 400, "invalid", "input"},
 		{"input does not fit", "POST", submit, `{"agent":"payer","input":{"cents":"x"}}`, nil, 400, "invalid", "cents"},
 		{"key with other content", "POST", conversation + "/submissions", `{"agent":"payer","key":"k","input":{"cents":8}}`, nil, 409, "conflict", "key"},
@@ -122,7 +145,7 @@ func TestAPIRefuses(t *testing.T) {
 			w := *w
 			w.t = t
 			p := answer[wire.Problem](&w, tt.status, tt.method, tt.path, tt.body, tt.headers...)
-			if p.Kind != tt.kind || !strings.Contains(p.Detail, tt.detail) || p.Status != tt.status || p.Type != "about:blank" || p.Title == "" || p.Op == "" {
+			if p.Kind != tt.kind || !strings.Contains(p.Detail, tt.detail) || p.Status != tt.status || p.Type != "about:blank" || p.Title == "" || p.Op == "" || p.Hint == "" || len(p.Detail) > 2100 {
 				t.Errorf("problem = %+v, want kind %s about %q", p, tt.kind, tt.detail)
 			}
 		})

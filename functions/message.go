@@ -123,7 +123,11 @@ func strayAllowance(raw json.RawMessage) string {
 func decodeProblem(err error) string {
 	var mismatch *json.UnmarshalTypeError
 	if errors.As(err, &mismatch) {
-		return fmt.Sprintf("field %q: a %s does not fit here", mismatch.Field, mismatch.Value)
+		a := "a"
+		if strings.HasPrefix(mismatch.Value, "a") || strings.HasPrefix(mismatch.Value, "o") { // array, object
+			a = "an"
+		}
+		return fmt.Sprintf("field %q: %s %s does not fit here", mismatch.Field, a, mismatch.Value)
 	}
 	return strings.TrimPrefix(err.Error(), "json: ")
 }

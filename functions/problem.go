@@ -2,6 +2,7 @@ package functions
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/layover-run/layover/core/client/wire"
 	"github.com/layover-run/layover/core/engine"
@@ -51,7 +53,21 @@ func problem(op string, err error) wire.Problem {
 		status = http.StatusInternalServerError
 	}
 	return wire.Problem{Type: "about:blank", Title: http.StatusText(status), Status: status,
-		Detail: e.Message, Kind: string(e.Kind), Op: e.Op, Hint: e.Hint}
+		Detail: clipped(e.Message), Kind: string(e.Kind), Op: e.Op, Hint: cmp.Or(e.Hint, wire.Hint(string(e.Kind)))}
+}
+
+// maxDetail bounds what a refusal repeats of its request.
+const maxDetail = 2000
+
+func clipped(s string) string {
+	if len(s) <= maxDetail {
+		return s
+	}
+	end := maxDetail
+	for !utf8.RuneStart(s[end]) {
+		end--
+	}
+	return s[:end] + "…"
 }
 
 func writeProblem(w http.ResponseWriter, p wire.Problem) {
@@ -109,12 +125,16 @@ func readBodyTo(w http.ResponseWriter, r *http.Request, op string, limit int64) 
 	if err := checkContentType(r, op); err != nil {
 		return nil, err
 	}
+	tooLarge := refuse(engine.KindTooLarge, op, "store large content elsewhere and submit a reference to it",
+		"the body is larger than %d bytes", limit)
+	if r.ContentLength > limit {
+		return nil, tooLarge // before any of it is sent, where the caller waits for that
+	}
 	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):
-		return nil, refuse(engine.KindTooLarge, op, "store large content elsewhere and submit a reference to it",
-			"the body is larger than %d bytes", large.Limit)
+		return nil, tooLarge
 	case err != nil:
 		return nil, refuse(engine.KindInvalid, op, "send the request again", "the body broke off")
 	case len(bytes.TrimSpace(raw)) == 0:

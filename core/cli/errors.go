@@ -79,7 +79,7 @@ func (a *app) explain(err error) *failure {
 	case errors.As(err, &f):
 	case errors.As(err, &p):
 		f = &failure{code: exitOf(p), what: p.Op, why: p.Detail, todo: p.Hint}
-		if f.todo == "" {
+		if f.todo == "" || f.todo == wire.Hint(p.Kind) { // it is said in words of HTTP
 			f.todo = a.nextStep(p)
 		}
 	case errors.As(err, &u):

@@ -72,15 +72,17 @@ func New(o Options) http.Handler {
 	}
 	c := &console{opts: o, api: api, mux: http.NewServeMux(), pages: parsePages(o.Now)}
 	for pattern, page := range map[string]func(http.ResponseWriter, *http.Request) error{
-		"GET /{$}":                             c.home,
-		"GET /ui/conversations/{conversation}": c.conversation,
-		"GET /ui/approvals":                    c.approvals,
-		"POST /ui/approvals/{approval}":        c.decide,
-		"GET /ui/agents":                       c.agents,
-		"GET /ui/login":                        c.login,
-		"POST /ui/login":                       c.enter,
-		"GET /ui/assets/{name}":                c.asset,
-		"/":                                    c.nothing,
+		"GET /{$}":                                      c.home,
+		"GET /ui/conversations/{conversation}":          c.conversation,
+		"POST /ui/conversations/{conversation}/abort":   c.abort,
+		"POST /ui/conversations/{conversation}/resolve": c.resolve,
+		"GET /ui/approvals":                             c.approvals,
+		"POST /ui/approvals/{approval}":                 c.decide,
+		"GET /ui/agents":                                c.agents,
+		"GET /ui/login":                                 c.login,
+		"POST /ui/login":                                c.enter,
+		"GET /ui/assets/{name}":                         c.asset,
+		"/":                                             c.nothing,
 	} {
 		c.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			if err := page(w, r); err != nil {

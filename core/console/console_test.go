@@ -49,10 +49,12 @@ func newSite(t *testing.T, m model.Model, wrap func(http.Handler) http.Handler) 
 	payer := agent.MustDefine[payment, string]("payer", agent.Config[payment]{Instructions: agent.Text[payment]("Pay."),
 		Tools: []*tool.Tool{pay}, Examples: []payment{{Cents: 4900}}})
 	echo := agent.MustDefine[string, string]("echo", agent.Config[string]{Instructions: agent.Text[string]("Repeat.")})
+	smash := tool.New("smash", "Breaks.", func(context.Context, payment) (payment, error) { panic("broken") })
+	breaker := agent.MustDefine[payment, string]("breaker", agent.Config[payment]{Instructions: agent.Text[payment]("Smash it."), Tools: []*tool.Tool{smash}})
 	if m == nil {
 		m = demo.New()
 	}
-	rt, err := embedded.Open(t.TempDir(), embedded.Config{Agents: []*agent.Definition{payer, echo}, Model: m,
+	rt, err := embedded.Open(t.TempDir(), embedded.Config{Agents: []*agent.Definition{payer, echo, breaker}, Model: m,
 		Log: slog.New(slog.DiscardHandler), ConsolePrincipal: "kim@local"})
 	if err != nil {
 		t.Fatal(err)

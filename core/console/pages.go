@@ -19,11 +19,11 @@ const (
 	pageRuns = 20
 )
 
-// homePage lists what waits, what runs, and everything else.
+// homePage lists what waits, what runs, and everything else, each once.
 type homePage struct {
 	Approvals []approval
 	Active    []wire.Status
-	All       []wire.Status
+	All       []wire.Status // but for the active ones
 	Next      string
 	Paged     bool
 	NoList    string // why there is no list of everything
@@ -45,6 +45,11 @@ func (c *console) home(w http.ResponseWriter, r *http.Request) error {
 	switch {
 	case err == nil:
 		data.All, data.Next = list.Conversations, list.Next
+		shown := map[string]bool{}
+		for _, s := range data.Active {
+			shown[s.Conversation] = true
+		}
+		data.All = slices.DeleteFunc(data.All, func(s wire.Status) bool { return shown[s.Conversation] })
 	case asUnsupported(err, &p):
 		data.NoList = upperFirst(p.Detail) + "."
 	default:
@@ -57,12 +62,13 @@ func (c *console) home(w http.ResponseWriter, r *http.Request) error {
 type approval struct {
 	wire.Approval
 	Back string // where the answer leads
+	Here bool   // on the page of its conversation
 }
 
 func approvalsOf(pending []wire.Approval, back string) []approval {
 	list := make([]approval, len(pending))
 	for i, p := range pending {
-		list[i] = approval{p, back}
+		list[i] = approval{Approval: p, Back: back}
 	}
 	return list
 }
@@ -125,8 +131,14 @@ func (c *console) conversation(w http.ResponseWriter, r *http.Request) error {
 	waiting := len(pending)
 	pending = slices.DeleteFunc(pending, func(p wire.Approval) bool { return p.Conversation != name })
 	data := conversationPage{Status: status, Approvals: approvalsOf(pending, self)}
+	for i := range data.Approvals {
+		data.Approvals[i].Here = true
+	}
 	begin, end := data.window(len(t.Runs), r.URL.Query().Get("page"), self)
 	data.Runs = t.Runs[begin:end]
+	if err := c.inputs(ctx, name, data.Runs); err != nil {
+		return err
+	}
 	stream := ""
 	if data.Later == "" { // what is old does not change
 		stream = "/v1/conversations/" + pathSegment(name) + "/events"

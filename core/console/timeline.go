@@ -22,6 +22,8 @@ type timeline struct {
 type run struct {
 	ID, Agent, Principal string
 	State                string // running, parked, completed, failed or aborted
+	Input                json.RawMessage
+	InputAside           *record.Ref
 	Started, Ended       time.Time
 	Attempts             int
 	Usage                record.Usage
@@ -52,7 +54,7 @@ type call struct {
 	ID, Tool      string
 	Args          json.RawMessage
 	ArgsAside     *record.Ref
-	State         string // declared, waiting, denied, running, succeeded or failed
+	State         string // declared, waiting, denied, running, unknown, succeeded or failed
 	Problem       string
 	Result        json.RawMessage
 	ResultAside   *record.Ref
@@ -112,6 +114,7 @@ func (r *run) add(e event.Event) {
 	switch d := e.Data.(type) {
 	case event.RunSuspended:
 		r.State, r.Waits = "parked", &d
+		r.callsOf(d, "running", "unknown")
 	case event.RunCompleted:
 		r.State, r.Ended, r.Waits, r.Attempts, r.Usage = "completed", e.At, nil, d.Attempts, d.Usage
 		r.Output, r.OutputAside, r.Exhausted = d.Output, d.OutputAside, d.Exhausted
@@ -124,6 +127,20 @@ func (r *run) add(e event.Event) {
 	default:
 		r.State, r.Waits = "running", nil
 		r.inside(e)
+	}
+}
+
+// callsOf gives the calls that a run waits to hear about another state.
+func (r *run) callsOf(d event.RunSuspended, from, to string) {
+	if d.Reason != "unknown" {
+		return
+	}
+	for _, t := range r.Turns {
+		for _, c := range t.Calls {
+			if c.State == from && slices.Contains(d.On, c.ID) {
+				c.State = to
+			}
+		}
 	}
 }
 
