@@ -116,7 +116,9 @@ func TestSizeIsCheckedBeforeTheWrite(t *testing.T) {
 		if err = j.Append(ctx, lane, fits); err == nil {
 			break
 		}
-		want(t, err, record.ErrTooLarge)
+		if want(t, err, record.ErrTooLarge); overhead > 200 { // the keys and the other attributes are less
+			t.Fatalf("the store counts otherwise: %v", err)
+		}
 	}
 	for got, err := range j.Read(ctx, lane, 1) {
 		check(t, err)
