@@ -17,6 +17,7 @@ import (
 
 	"github.com/layover-run/layover/core/record"
 	"github.com/layover-run/layover/ddbjournal"
+	"github.com/layover-run/layover/ddbjournal/ddbtest"
 	"github.com/layover-run/layover/localstack/peers"
 )
 
@@ -32,7 +33,7 @@ var transport = func() *http.Transport {
 func client(t testing.TB, via http.RoundTripper, attempts int, more ...func(*dynamodb.Options)) *dynamodb.Client {
 	t.Helper()
 	keys := peers.Account()
-	options := append([]func(*dynamodb.Options){ddbjournal.ClientOptions, strict(t), func(o *dynamodb.Options) {
+	options := append([]func(*dynamodb.Options){ddbjournal.ClientOptions, ddbtest.Strict(t), func(o *dynamodb.Options) {
 		o.Region, o.BaseEndpoint = keys.Region, aws.String(peers.DynamoDB(t))
 		o.Credentials = credentials.NewStaticCredentialsProvider(keys.ID, keys.Secret, keys.Session)
 		o.HTTPClient = &http.Client{Transport: via}

@@ -51,6 +51,7 @@ func NewLossyPeer() *Peer {
 
 // Table is one table of a peer. It outlives the processes that use it.
 type Table struct {
+	t        testing.TB
 	name     string
 	endpoint string
 	peer     *Peer
@@ -62,7 +63,7 @@ type Table struct {
 // LAYOVER_DYNAMODB_ENDPOINT has to name it.
 func (p *Peer) NewTable(t testing.TB) *Table {
 	t.Helper()
-	table := &Table{name: fmt.Sprintf("layover-%d-%d", os.Getpid(), p.tables.Add(1)), endpoint: peers.DynamoDB(t), peer: p}
+	table := &Table{t: t, name: fmt.Sprintf("layover-%d-%d", os.Getpid(), p.tables.Add(1)), endpoint: peers.DynamoDB(t), peer: p}
 	c, ctx := table.client(p.way), context.Background()
 	if _, err := c.CreateTable(ctx, ddbjournal.Table(table.name)); err != nil {
 		t.Fatal(err)
@@ -86,9 +87,10 @@ func (p *Peer) NewTable(t testing.TB) *Table {
 }
 
 func (b *Table) client(way dynamodb.HTTPClient) *dynamodb.Client {
-	return dynamodb.New(dynamodb.Options{Region: "us-east-1", BaseEndpoint: aws.String(b.endpoint),
-		Credentials: credentials.NewStaticCredentialsProvider("test", "test", ""), HTTPClient: way},
-		ddbjournal.ClientOptions, func(o *dynamodb.Options) {
+	keys := peers.Account()
+	return dynamodb.New(dynamodb.Options{Region: keys.Region, BaseEndpoint: aws.String(b.endpoint),
+		Credentials: credentials.NewStaticCredentialsProvider(keys.ID, keys.Secret, keys.Session), HTTPClient: way},
+		ddbjournal.ClientOptions, Strict(b.t), func(o *dynamodb.Options) {
 			o.Retryer = retryer{o.Retryer}
 			if b.peer.lossy {
 				o.Retryer = atOnce{retryer{retry.NewStandard(func(o *retry.StandardOptions) { o.RateLimiter = ratelimit.None })}}

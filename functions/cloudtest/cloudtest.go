@@ -53,9 +53,9 @@ var accounts atomic.Int64
 // peers the test skips and says how to have them.
 func NewAccount(t testing.TB, p *ddbtest.Peer) *Account {
 	t.Helper()
-	endpoint := peers.SQS(t)
-	a := &Account{Table: p.NewTable(t), t: t, urls: map[string]string{}, sqs: sqs.New(sqs.Options{Region: "us-east-1", BaseEndpoint: &endpoint,
-		Credentials: credentials.NewStaticCredentialsProvider("test", "test", "")}, sqsqueue.Retries)}
+	endpoint, keys := peers.SQS(t), peers.Account()
+	a := &Account{Table: p.NewTable(t), t: t, urls: map[string]string{}, sqs: sqs.New(sqs.Options{Region: keys.Region, BaseEndpoint: &endpoint,
+		Credentials: credentials.NewStaticCredentialsProvider(keys.ID, keys.Secret, keys.Session)}, sqsqueue.Retries)}
 	prefix := fmt.Sprintf("cloud-%d-%d-", os.Getpid(), accounts.Add(1))
 	a.create(dead, prefix, nil)
 	arn, err := a.sqs.GetQueueAttributes(t.Context(), &sqs.GetQueueAttributesInput{QueueUrl: a.url(dead),

@@ -1,4 +1,4 @@
-package ddbjournal_test
+package ddbtest
 
 import (
 	"strings"
@@ -9,7 +9,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 )
 
-// Each rule of strict refuses what breaks it, and nothing else about the same
+// Each rule of Strict refuses what breaks it, and nothing else about the same
 // request.
 func TestStrictRefuses(t *testing.T) {
 	for want, request := range map[string]any{
@@ -90,3 +90,6 @@ func querying(change func(*dynamodb.QueryInput)) *dynamodb.QueryInput {
 	change(in)
 	return in
 }
+
+func stringOf(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
+func numberOf(s string) types.AttributeValue { return &types.AttributeValueMemberN{Value: s} }

@@ -1,4 +1,4 @@
-package ddbjournal_test
+package ddbtest
 
 import (
 	"context"
@@ -18,12 +18,13 @@ import (
 	"github.com/layover-run/layover/ddbjournal"
 )
 
-// strict refuses what DynamoDB itself would refuse and a store in its place may
-// take: its rules are those of the service's developer guide (expressions,
-// reserved words, naming rules, item sizes) and of the API reference. It stands
-// in every client of these tests, so that each request any of them makes is
-// held to it, whatever peer answers.
-func strict(t testing.TB) func(*dynamodb.Options) {
+// Strict makes a client refuse what DynamoDB itself would refuse and a store in
+// its place may take, and fails the test: its rules are those of the service's
+// developer guide (expressions, reserved words, naming rules, item sizes) and
+// of the API reference, as far as this package's five calls go. It stands in
+// every client of the tests, so that each request any of them makes is held to
+// it, whatever peer answers.
+func Strict(t testing.TB) func(*dynamodb.Options) {
 	check := middleware.InitializeMiddlewareFunc("strict", func(ctx context.Context, in middleware.InitializeInput, next middleware.InitializeHandler) (middleware.InitializeOutput, middleware.Metadata, error) {
 		if why := refused(in.Parameters); why != "" {
 			t.Errorf("DynamoDB would refuse this %T: %s", in.Parameters, why)
@@ -90,7 +91,7 @@ func badBatch(tables map[string]types.KeysAndAttributes) string {
 			if why := badKey(k); why != "" {
 				return why
 			}
-			id := textOf(k, ddbjournal.AttrPartition) + " " + textOf(k, ddbjournal.AttrSort)
+			id := k[ddbjournal.AttrPartition].(*types.AttributeValueMemberS).Value + " " + k[ddbjournal.AttrSort].(*types.AttributeValueMemberS).Value
 			if seen[id] {
 				return "provided list of item keys contains duplicates: " + id
 			}
