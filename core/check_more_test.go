@@ -1,6 +1,7 @@
 package core_test
 
 import (
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -87,6 +88,9 @@ func TestCheckConditions(t *testing.T) {
 		"all of one process that lives":             {func(e *evidence) { e.boots("b", 1, 3, 5, 10) }, core.RuleEarly, 7},
 		"prepared by a process that said nothing":   {func(e *evidence) { e.boots("b", 3, 5, 10) }, core.RuleEarly, 7},
 		"taken over by a process that says nothing": {func(e *evidence) { e.boots("b", 1) }, core.RuleEarly, 7},
+		"an entry of the other submission":          {func(e *evidence) { e.ledger.Inbox[1].Ref = "r1" }, core.RuleInbox, 1},
+		"an entry about another approval":           {func(e *evidence) { e.approved("a2") }, core.RuleInbox, 3},
+		"an entry about this approval":              {func(e *evidence) { e.approved("a1") }, "", 0},
 		"idle under a run with nothing behind it": {func(e *evidence) {
 			e.cut(10, core.LaneHead{Epoch: 4, State: "idle", Settled: 9, Drained: 3}, 3)
 		}, core.RuleIdle, 0},
@@ -107,6 +111,47 @@ func TestCheckConditions(t *testing.T) {
 				t.Errorf("found %+v, want one of rule %q in slot %d", found, row.rule, row.slot)
 			}
 		})
+	}
+}
+
+// approved is a conversation that waits for its attempt: the call of its run is
+// approved, by an entry about an approval.
+func (e *evidence) approved(by string) {
+	args := record.MustValue(map[string]any{})
+	*e = evidence{}
+	e.add(1, 0, attemptAt(0), queuedSub(1, "r1"), begins("r1"))
+	e.add(1, 0, answers(1, record.Uncertain, "c1"), record.ApprovalRequested{Approval: "a1", Call: "c1", Tool: "pay", ArgsDigest: args.Digest()})
+	e.add(1, 0, record.ApprovalResolved{Entry: 2, Approval: "a1", Call: "c1", Decision: record.Approved, By: "kim"})
+	e.ledger = core.Ledger{
+		Head:  core.LaneHead{Epoch: 1, State: "ready", Due: checkStart, Drained: 2},
+		Inbox: []core.InboxSlot{{Slot: 1, Kind: "submit", Key: "r1", Ref: "r1"}, {Slot: 2, Kind: "decision", Key: by}},
+		Rows:  []core.Row{{Submission: "r1", Conversation: "c"}},
+	}
+}
+
+// The fold refuses by itself what the checker has a rule for: an uncertain call
+// that another attempt prepares again without a word about the first time.
+func TestFoldRefusesASecondStart(t *testing.T) {
+	fold := func(class record.Class) error {
+		s, env := &core.State{}, core.Envelope{Slot: 1, Epoch: 1, Attempt: "a1", At: checkStart}
+		for _, r := range []record.Record{attemptAt(0), queuedSub(1, "r1"), begins("r1"), answers(1, class, "c1"), prepares("c1", "o1")} {
+			if err := core.Reduce(s, env, r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		env = core.Envelope{Slot: 2, Epoch: 2, Attempt: "a2", At: checkStart}
+		if err := core.Reduce(s, env, attemptAt(0)); err != nil {
+			t.Fatal(err)
+		}
+		return core.Reduce(s, env, prepares("c1", "o1"))
+	}
+	if err := fold(record.Uncertain); !errors.Is(err, core.ErrIllegal) {
+		t.Errorf("an uncertain call: %v", err)
+	}
+	for _, class := range []record.Class{record.Readonly, record.Idempotent} {
+		if err := fold(class); err != nil {
+			t.Errorf("a call that is %s: %v", class, err)
+		}
 	}
 }
 

@@ -108,6 +108,8 @@ func admissions() map[string]check {
 	} {
 		checks[name] = func(t *testing.T, f *fixture) { f.twoEntries(twice.mine, twice.rival) }
 	}
+	checks["Order/a claim beside a settle that frees"] = func(t *testing.T, f *fixture) { f.claimBesideSettle() }
+	checks["Lost/AClaimThatSettleFreesMeanwhile"] = func(t *testing.T, f *fixture) { f.freedClaim() }
 	checks["Order/one submission twice at once"] = func(t *testing.T, f *fixture) { f.oneSubmissionTwice() }
 	for _, after := range []bool{false, true} {
 		name := map[bool]string{false: "Failed", true: "Lost"}[after]
@@ -159,6 +161,52 @@ func (f *fixture) twoEntries(mine, rival string) {
 		f.equal(len(entries), 2)
 		f.equal([]string{entries[first.Slot-1].Key, entries[second.Slot-1].Key}, []string{mine, rival})
 	}
+}
+
+// claimBesideSettle has settle free the lane between what a claim has read and
+// its write: epoch and lease are as they were, and there is no work.
+func (f *fixture) claimBesideSettle() {
+	f.admit("s1")
+	h := f.claim("a1", t0)
+	f.append(1, "b1")
+	f.append(2, "b2")
+	first := f.finish(h, "s1", 1)
+	first.To, first.Due = journal.Ready, t0.Add(grace)
+	f.check(f.Finish(f.ctx, first))
+	second := f.finish(f.head(), "s1", 2)
+	second.Outcomes = nil
+	var err error
+	was := f.beside(1, func() { f.check(f.Finish(f.ctx, second)) }, func() { _, err = f.Claim(f.ctx, f.request("a2", t0)) })
+	if !was {
+		f.t.Fatal("the claim wrote nothing")
+	}
+	f.want(err, journal.ErrNotClaimable)
+	f.equal([]any{f.head().State, f.head().Epoch}, []any{journal.Idle, uint64(1)})
+}
+
+// freedClaim loses the answer of a claim until settle has freed the lane: the
+// claim took effect, and it is nobody's any more (F4).
+func (f *fixture) freedClaim() {
+	f.admit("s1")
+	f.append(1, "b1")
+	busy, lost := false, false
+	f.faults(f.Journal, func(_ string, after bool) error {
+		if !after || busy || lost {
+			return nil
+		}
+		busy, lost = true, true
+		h := f.head()
+		f.equal([]any{h.State, h.Owner}, []any{journal.Running, "a1"})
+		f.check(f.Finish(f.ctx, f.finish(h, "s1", 1)))
+		return errReset
+	})
+	err := f.clear(func() error { _, err := f.Claim(f.ctx, f.request("a1", t0)); return err })
+	f.faults(f.Journal, nil)
+	if !lost {
+		f.t.Fatal("no answer was lost")
+	}
+	f.want(err, journal.ErrNotClaimable)
+	f.equal(f.head().State, journal.Idle)
 }
 
 func (f *fixture) oneSubmissionTwice() {
