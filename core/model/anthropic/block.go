@@ -132,6 +132,7 @@ func (s *stream) arguments(b *block, text string) error {
 		return s.out(b, model.ToolArgsDelta{Index: b.index, JSON: text})
 	}
 	b.raw += text
+	s.kept += len(text)
 	if strings.HasPrefix("null", strings.Trim(b.raw, space)) {
 		return nil
 	}

@@ -269,3 +269,21 @@ func TestSlowUploadIsNotSilence(t *testing.T) {
 		}
 	})
 }
+
+// What an adapter keeps of an answer is bounded, whatever the provider sends.
+func TestFloodsAreBounded(t *testing.T) {
+	megabyte := strings.Repeat("x", 1<<20)
+	text := opened(0, `{"type":"text","text":""}`)
+	for name, tc := range map[string]struct{ before, again string }{
+		"signatures":   {opened(0, `{"type":"thinking","thinking":""}`), more(0, "signature_delta", "signature", megabyte)},
+		"citations":    {text, event("content_block_delta", map[string]any{"index": 0, "delta": map[string]any{"type": "citations_delta", "citation": map[string]any{"cited_text": megabyte}}})},
+		"no arguments": {opened(0, `{"type":"tool_use","id":"a","name":"t"}`), more(0, "input_json_delta", "partial_json", strings.Repeat(" ", 1<<20))},
+		"repairs":      {text, strings.Repeat(event("message_delta", map[string]any{"usage": map[string]any{"output_tokens": -1}}), 200)},
+	} {
+		// No end of it ever comes.
+		e := modeltest.Stream(stream(start, tc.before) + strings.Repeat(tc.again, 12)).Silent()
+		if _, err := ask(t, anthropic.Config{IdleTimeout: time.Minute}, e); err == nil || model.ClassOf(err) != model.Protocol {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

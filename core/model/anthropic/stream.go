@@ -2,7 +2,6 @@ package anthropic
 
 import (
 	"encoding/json"
-	"errors"
 	"io"
 	"net/http"
 	"strconv"
@@ -33,6 +32,7 @@ type stream struct {
 	ids       map[string]bool
 	calls     int // complete application calls
 	held      int // bytes that wait for an earlier block
+	kept      int // bytes that go out with the end of a block
 	repairs   []record.Repair
 	container *container // where the provider runs code, if it does
 	reason    string
@@ -82,9 +82,16 @@ func (s *stream) read(body io.Reader) error {
 		if err := s.take(e); err != nil {
 			return err
 		}
+		if s.kept > model.DefaultMaxBytes || len(s.repairs) > maxRepairs {
+			return broke("more than %d bytes or %d repairs of one answer to keep", model.DefaultMaxBytes, maxRepairs)
+		}
 	}
 	return nil
 }
+
+// maxRepairs is how much of an answer may be mended: a server that needs more of
+// it speaks something else.
+const maxRepairs = 1000
 
 func (s *stream) take(raw sse.Event) error {
 	if !utf8.Valid(raw.Data) {
@@ -184,13 +191,6 @@ func (s *stream) block(e event) error {
 	return s.close(index)
 }
 
-// misshapen reports whether JSON cannot be what it says it is. Of what a type
-// that is not known has in it, nothing is known.
-func misshapen(err error, known bool) bool {
-	var kind *json.UnmarshalTypeError
-	return err != nil && (known || !errors.As(err, &kind))
-}
-
 // open begins a content block.
 func (s *stream) open(index int, raw json.RawMessage) error {
 	var b blockStart
@@ -242,35 +242,19 @@ func (s *stream) extend(index int, d delta) error {
 		return s.out(b, model.TextDelta{Index: b.index, Text: d.Text})
 	case "text citations_delta":
 		b.citations = append(b.citations, d.Citation)
+		s.kept += len(d.Citation)
 		return nil
 	case "thinking thinking_delta":
 		return s.out(b, model.ReasoningDelta{Index: b.index, Text: d.Thinking})
 	case "thinking signature_delta":
 		b.signature += d.Signature
+		s.kept += len(d.Signature)
 		return nil
 	case "tool_use input_json_delta", serverToolUse + " input_json_delta", mcpToolUse + " input_json_delta":
 		return s.arguments(b, d.PartialJSON)
 	}
 	return s.strange(b, d)
 }
-
-// strange takes a delta that nobody here knows. Beside text or reasoning, or in a
-// block that is itself unknown, it takes nothing from what the model said; but a
-// block that lacks a part of itself does not go back. Anywhere else it may be a
-// part of a call.
-func (s *stream) strange(b *block, d delta) error {
-	known := deltas[d.Type]
-	if s.m.cfg.Compat.RefuseUnknown || known || b.kind != "text" && b.kind != "thinking" && b.unknown == nil {
-		return broke("a delta of type %q in a block of type %q", short(d.Type), short(b.kind))
-	}
-	if !b.partial {
-		s.repair("unknown-delta", b.kind+" "+d.Type)
-	}
-	b.partial = true
-	return nil
-}
-
-var deltas = map[string]bool{"text_delta": true, "citations_delta": true, "thinking_delta": true, "signature_delta": true, "input_json_delta": true}
 
 // close ends a block. Its last part goes out.
 func (s *stream) close(index int) error {
