@@ -42,8 +42,8 @@ type Reducer struct {
 	started  bool
 	finished bool
 	blocks   []*block
-	calls    map[string]*block              // by call id
-	earlier  map[string]record.ToolCallPart // of the provider's, open since an earlier response
+	calls    map[string]*block // by call id
+	earlier  map[providerCall]record.ToolCallPart
 	usage    record.Usage
 	response Response
 }
@@ -63,22 +63,25 @@ func NewReducer(limits Limits) *Reducer {
 // calls that the provider was left to execute there. Without it a response
 // answers its own calls only.
 func (r *Reducer) Continue(conversation []record.Message) {
-	r.earlier = map[string]record.ToolCallPart{}
+	r.earlier = map[providerCall]record.ToolCallPart{}
 	for _, m := range conversation {
 		for _, p := range m.Parts {
 			switch p := p.(type) {
 			case record.ToolCallPart:
 				if p.ProviderExecuted {
-					r.earlier[p.ID] = p
+					r.earlier[providerCall{p.Provider, p.ID}] = p
 				}
 			case record.ToolResultPart:
 				if p.ProviderExecuted {
-					delete(r.earlier, p.Call)
+					delete(r.earlier, providerCall{p.Provider, p.Call})
 				}
 			}
 		}
 	}
 }
+
+// providerCall is a call that a provider was left to execute.
+type providerCall struct{ provider, id string }
 
 // BlockOverhead is what a block counts towards the bytes of a response beside
 // its content: a block costs memory, however little it holds.
@@ -279,11 +282,12 @@ func (r *Reducer) declared(id string) *block {
 	if call := r.calls[id]; call != nil {
 		return call
 	}
-	open, ok := r.earlier[id]
-	if !ok || open.Provider != r.response.Provider {
+	key := providerCall{r.response.Provider, id}
+	open, ok := r.earlier[key]
+	if !ok {
 		return nil
 	}
-	delete(r.earlier, id)
+	delete(r.earlier, key)
 	return &block{kind: callBlock, id: open.ID, tool: open.Tool, provider: true}
 }
 

@@ -42,8 +42,8 @@ type openCall struct{ id, as string }
 // nothing but results of our own behind it. Anywhere else it would make every
 // later request fail, so it is left out like an answer that never came.
 func (t *transcript) addAll(conversation []record.Message) error {
+	open := unexecuted(conversation)
 	last, resumes := -1, true
-	pending := map[string]int{} // message of a provider's call without a result
 	for i, msg := range conversation {
 		switch msg.Role {
 		case record.Assistant:
@@ -51,24 +51,9 @@ func (t *transcript) addAll(conversation []record.Message) error {
 		case record.User:
 			resumes = false
 		}
-		for _, p := range msg.Parts {
-			switch p := p.(type) {
-			case record.ToolCallPart:
-				if p.ProviderExecuted {
-					pending[p.ID] = i
-				}
-			case record.ToolResultPart:
-				if p.ProviderExecuted {
-					delete(pending, p.Call)
-				}
-			}
-		}
 	}
 	for i, msg := range conversation {
-		lost := func(p record.ToolCallPart) bool {
-			at, open := pending[p.ID]
-			return open && at == i && (i != last || !resumes)
-		}
+		lost := func(part int) bool { return open[place{i, part}] && (i != last || !resumes) }
 		if err := t.add(msg, lost); err != nil {
 			return err
 		}
@@ -77,7 +62,32 @@ func (t *transcript) addAll(conversation []record.Message) error {
 	return nil
 }
 
-func (t *transcript) add(msg record.Message, lost func(record.ToolCallPart) bool) error {
+// place is a part of a message of a conversation.
+type place struct{ message, part int }
+
+// unexecuted are the calls of the provider's that have no result. An id counts
+// for the last call that has it.
+func unexecuted(conversation []record.Message) map[place]bool {
+	open, at := map[place]bool{}, map[string]place{}
+	for i, msg := range conversation {
+		for n, p := range msg.Parts {
+			switch p := p.(type) {
+			case record.ToolCallPart:
+				if p.ProviderExecuted {
+					at[p.ID] = place{i, n}
+					open[at[p.ID]] = true
+				}
+			case record.ToolResultPart:
+				if p.ProviderExecuted {
+					delete(open, at[p.Call])
+				}
+			}
+		}
+	}
+	return open
+}
+
+func (t *transcript) add(msg record.Message, lost func(part int) bool) error {
 	switch msg.Role {
 	case record.System:
 		for _, p := range msg.Parts {
@@ -135,8 +145,8 @@ func (t *transcript) user(msg record.Message) error {
 	return nil
 }
 
-func (t *transcript) assistant(msg record.Message, lost func(record.ToolCallPart) bool) error {
-	for _, p := range msg.Parts {
+func (t *transcript) assistant(msg record.Message, lost func(part int) bool) error {
+	for n, p := range msg.Parts {
 		switch p := p.(type) {
 		case record.TextPart:
 			if !blank(p.Text.Text()) {
@@ -148,7 +158,7 @@ func (t *transcript) assistant(msg record.Message, lost func(record.ToolCallPart
 			}
 		case record.ToolCallPart:
 			if p.ProviderExecuted {
-				if p.Provider == Provider && !lost(p) {
+				if p.Provider == Provider && !lost(n) {
 					t.served[p.ID] = t.id(p.ID)
 					t.put(sdk.MessageParamRoleAssistant, t.call(p, serverToolUse, t.served[p.ID]))
 				}
@@ -158,7 +168,7 @@ func (t *transcript) assistant(msg record.Message, lost func(record.ToolCallPart
 			t.open = append(t.open, call)
 			t.put(sdk.MessageParamRoleAssistant, t.call(p, "tool_use", call.as))
 		case record.ToolResultPart:
-			if t.served[p.Call] == "" { // of another provider, which this one cannot read
+			if t.served[p.Call] == "" || p.Provider != Provider { // of another provider, which this one cannot read
 				continue
 			}
 			b, err := t.providerResult(p)
