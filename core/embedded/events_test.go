@@ -33,15 +33,6 @@ func opened(t *testing.T, dir string, c embedded.Config) *embedded.Runtime {
 	return rt
 }
 
-func submitted(t *testing.T, rt *embedded.Runtime, agent, conversation, input string) string {
-	t.Helper()
-	receipt, err := rt.Submit(t.Context(), engine.SubmitRequest{Agent: agent, Conversation: conversation, Input: []byte(input)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return receipt.Submission
-}
-
 // canonical reads a conversation's recorded events to the end of its log.
 func canonical(t *testing.T, rt building, conversation string) (out []string) {
 	t.Helper()
@@ -149,7 +140,7 @@ func TestPinnedDefinition(t *testing.T) {
 
 // conformance: RUN-002a, RUN-002b, LIFE-03, INT-05 @embedded
 //
-// Aborts, deadlines and answers that come together, in forty conversations at
+// Aborts, deadlines and answers that come together, in many conversations at
 // once: each run settles once, what one suffers no other feels, and none that
 // was aborted in time completes.
 func TestRunsSettleOnce(t *testing.T) {
@@ -166,14 +157,16 @@ func TestRunsSettleOnce(t *testing.T) {
 		return "waited " + in.Order, nil
 	}, tool.Readonly())
 	def := agent.MustDefine[lookIn, string]("waiter", agent.Config[lookIn]{Instructions: agent.Text[lookIn]("Wait."), Tools: []*tool.Tool{answer}})
-	rt := opened(t, t.TempDir(), embedded.Config{Bindings: []*agent.Binding{def.Bind(waiting{})}})
-	defer closing(t, rt)
-	second := 1.0
+	h := buildOn(t, embedded.Config{}, def, waiting{})
+	rt, second, conversations := h.rt, 1.0, 40
+	if dynamoDB != nil {
+		conversations = 12 // two at a time
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
 	var runs sync.WaitGroup
 	endings := sync.Map{}
-	for i := range 40 {
+	for i := range conversations {
 		runs.Add(1)
 		go func() {
 			defer runs.Done()
@@ -213,7 +206,7 @@ func TestRunsSettleOnce(t *testing.T) {
 }
 
 // oneEnd holds a conversation of one run to one end, which is last.
-func oneEnd(t *testing.T, rt *embedded.Runtime, conversation string) {
+func oneEnd(t *testing.T, rt building, conversation string) {
 	t.Helper()
 	ends, last := 0, event.Kind("")
 	for n, err := range rt.Events(t.Context(), "", conversation, engine.EventsOptions{}) {
@@ -266,15 +259,8 @@ func TestEmbeddedLimits(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			rt := opened(t, t.TempDir(), embedded.Config{Agents: []*agent.Definition{enginetest.ReferenceAgent()}, Model: enginetest.Instant{}, Limits: row.limits})
-			defer closing(t, rt)
-			id := submitted(t, rt, "reference", "c", `{"order":"A-1001"}`)
-			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-			defer cancel()
-			p, err := rt.Await(ctx, "", id, engine.UntilSettled)
-			if err != nil {
-				t.Fatal(err)
-			}
+			h := buildOn(t, embedded.Config{Limits: row.limits}, enginetest.ReferenceAgent(), enginetest.Instant{})
+			p := h.await(h.submit("k"), engine.UntilSettled)
 			got := ""
 			if p.Outcome.Error != nil {
 				got = p.Outcome.Error.Kind
