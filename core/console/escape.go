@@ -41,7 +41,7 @@ func visible(s string) template.HTML {
 	}
 	template.HTMLEscape(&out, []byte(s[from:]))
 	if cut > 0 {
-		out.WriteString(`<span class="esc">… ` + strconv.Itoa(cut) + ` more bytes</span>`)
+		out.WriteString(moreBytes(cut))
 	}
 	return template.HTML(out.String()) // every part above is escaped, or ours
 }
@@ -74,7 +74,37 @@ func exact(raw json.RawMessage) template.HTML {
 	if err := json.Indent(&buf, raw, "", "  "); err != nil {
 		return visible(string(raw))
 	}
-	return visible(buf.String())
+	return visibleJSON(buf.String())
+}
+
+// visibleJSON is JSON as HTML. What JSON itself spells out is marked like what
+// visible spells out: one character never looks like two different ones.
+func visibleJSON(s string) template.HTML {
+	s, cut := clip(s)
+	var out strings.Builder
+	from := 0
+	for i := 0; i < len(s); i++ {
+		if s[i] != '\\' {
+			continue
+		}
+		if i+6 <= len(s) && s[i+1] == 'u' {
+			out.WriteString(string(visible(s[from:i])))
+			out.WriteString(`<span class="esc">` + template.HTMLEscapeString(s[i:i+6]) + `</span>`)
+			from = i + 6
+			i += 5
+			continue
+		}
+		i++ // whatever is escaped, it is no escape itself
+	}
+	out.WriteString(string(visible(s[from:])))
+	if cut > 0 {
+		out.WriteString(moreBytes(cut))
+	}
+	return template.HTML(out.String()) // every part above is escaped, or ours
+}
+
+func moreBytes(n int) string {
+	return `<span class="esc">… ` + strconv.Itoa(n) + ` more bytes</span>`
 }
 
 // oneLine is a value in one line of a list.
@@ -84,5 +114,5 @@ func oneLine(raw json.RawMessage) template.HTML {
 	if n := utf8.RuneCountInString(s); n > limit {
 		s = string([]rune(s)[:limit]) + "…"
 	}
-	return visible(strings.ReplaceAll(s, "\n", " "))
+	return visibleJSON(strings.ReplaceAll(s, "\n", " "))
 }

@@ -49,7 +49,7 @@ func (c *console) render(w http.ResponseWriter, r *http.Request, status int, nam
 func parsePages(now func() time.Time) map[string]*template.Template {
 	base := template.New("base").Funcs(template.FuncMap{
 		"visible": visible, "value": value, "exact": exact, "line": oneLine, "segment": pathSegment,
-		"clock": clock, "stamp": stamp, "ago": func(t time.Time) string { return ago(now(), t) }, "left": func(t time.Time) string { return ago(t, now()) },
+		"clock": func(t time.Time) string { return clock(now(), t) }, "stamp": stamp, "ago": func(t time.Time) string { return ago(now(), t) }, "left": func(t time.Time) string { return ago(t, now()) },
 		"took": took, "tokens": tokens, "cost": cost, "count": count, "state": stateWord, "waits": waitWord, "dict": dict,
 		"short": short,
 	})
@@ -70,7 +70,14 @@ func dict(pairs ...any) map[string]any {
 	return m
 }
 
-func clock(t time.Time) string { return t.Local().Format(time.TimeOnly) }
+// clock is a time of today, or a day with its time.
+func clock(now, t time.Time) string {
+	if now.Local().Format(time.DateOnly) == t.Local().Format(time.DateOnly) {
+		return t.Local().Format(time.TimeOnly)
+	}
+	return t.Local().Format("2006-01-02 15:04")
+}
+
 func stamp(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05 -0700") }
 
 // ago is the time between two instants in its largest unit.
