@@ -87,7 +87,7 @@ func (a *app) dev(ctx context.Context, listen, token string) (err error) {
 	if err := os.Setenv("LAYOVER_DATA", a.data); err != nil {
 		return usage("--data: %v", err)
 	}
-	socket, err := net.Listen("tcp", listen)
+	socket, err := bind(ctx, listen)
 	if err != nil {
 		return a.cannotListen(listen, err)
 	}
@@ -155,6 +155,21 @@ func (a *app) checkDev(listen, token string) error {
 		return usage("%v", err)
 	}
 	return nil
+}
+
+// bindFor is how long a port may stay taken by a server that was just killed.
+const bindFor = time.Second
+
+// bind listens on an address. A process that is killed goes on to hold its port
+// for a moment, and whoever starts it again is that fast.
+func bind(ctx context.Context, listen string) (net.Listener, error) {
+	for end := time.Now().Add(bindFor); ; {
+		socket, err := net.Listen("tcp", listen)
+		if !errors.Is(err, syscall.EADDRINUSE) || ctx.Err() != nil || time.Now().After(end) {
+			return socket, err
+		}
+		time.Sleep(bindFor / 20)
+	}
 }
 
 func (a *app) cannotListen(listen string, err error) error {

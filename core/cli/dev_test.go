@@ -6,12 +6,14 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"net"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/layover-run/layover/core/cli"
 	"github.com/layover-run/layover/core/event"
@@ -195,6 +197,20 @@ func TestDevRefusals(t *testing.T) {
 	if r := s.run("dev", "--listen", "127.0.0.1:0", "--data", file); r.code != 5 || !strings.Contains(r.errout, "cannot use "+file+" as the data directory") {
 		t.Errorf("a file as the directory: %+v", r)
 	}
+}
+
+// Who starts a server right after it was killed finds its port still taken.
+func TestDevAfterAKill(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(200*time.Millisecond, func() { taken.Close() })
+	d := startDev(t, t.TempDir(), "--json", "--listen", taken.Addr().String())
+	if first := d.until("url")[0]; !strings.Contains(first, taken.Addr().String()) {
+		t.Errorf("it says %s", first)
+	}
+	d.stop()
 }
 
 func TestDevWithoutAgents(t *testing.T) {
