@@ -158,6 +158,9 @@ func (r *refusal) WriteHeader(status int)      { r.status = status }
 // one would send its requests here, with the cookies of this server.
 func (a *api) guard(r *http.Request) error {
 	if a.opts.Token != "" && !bears(r, a.opts.Token) {
+		if r.Header.Get("Authorization") != "" {
+			return refuse(wire.KindUnauthorized, "request", "check LAYOVER_TOKEN: it is what the server was started with", "this is not the token of this server")
+		}
 		return refuse(wire.KindUnauthorized, "request", "give the token of the server: set LAYOVER_TOKEN", "this server wants a token")
 	}
 	if a.opts.LoopbackOnly && !LoopbackHost(r.Host) {

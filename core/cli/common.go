@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -46,6 +47,9 @@ func (a *app) connect() (*client.Client, error) {
 		default:
 			server = "http://" + defaultListen
 		}
+	}
+	if _, _, err := net.SplitHostPort(server); err == nil && !strings.Contains(server, "://") {
+		server = "http://" + server // as --listen has it
 	}
 	c, err := client.New(server, client.Options{Tenant: a.tenant, Principal: a.as, Boot: boot, Token: a.Getenv("LAYOVER_TOKEN")})
 	if err != nil {

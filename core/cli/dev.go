@@ -49,7 +49,7 @@ It listens for this machine only. For any other address a token is required, in
 			if err != nil {
 				return err
 			}
-			return a.dev(cmd.Context(), listen, token)
+			return a.dev(cmd.Context(), listen, token, tokenFile)
 		})
 	cmd.Flags().StringVar(&listen, "listen", defaultListen, "address and port to listen on; port 0 takes a free one")
 	cmd.Flags().StringVar(&tokenFile, "token-file", "", "a file with the token every request has to show (default: env LAYOVER_TOKEN)")
@@ -76,7 +76,7 @@ func (a *app) listFailpoints() error {
 	return nil
 }
 
-func (a *app) dev(ctx context.Context, listen, token string) (err error) {
+func (a *app) dev(ctx context.Context, listen, token, tokenFile string) (err error) {
 	if err := a.checkDev(listen, token); err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func (a *app) dev(ctx context.Context, listen, token string) (err error) {
 		return a.cannotOpen(err)
 	}
 	url := "http://" + socket.Addr().String()
-	if err := a.announce(url, rt.Boot()); err != nil {
+	if err := a.announce(url, rt.Boot(), a.tokenHint(tokenFile, token)); err != nil {
 		close(announced)
 		return errors.Join(err, rt.Close(ctx))
 	}
@@ -209,7 +209,7 @@ func (a *app) cannotOpen(err error) error {
 }
 
 // announce tells people and other commands where the server is.
-func (a *app) announce(url, boot string) error {
+func (a *app) announce(url, boot, tokenHint string) error {
 	f := serverFile{URL: url, PID: os.Getpid(), Boot: boot}
 	raw, err := json.Marshal(f)
 	if err != nil {
@@ -228,8 +228,21 @@ func (a *app) announce(url, boot string) error {
 			Data string `json:"data"`
 		}{f, a.data})
 	}
-	a.banner(url)
+	a.banner(url, tokenHint)
 	return nil
+}
+
+// tokenHint is what another terminal does to be let in; empty where nobody has to
+// show a token, or where every terminal has it already.
+func (a *app) tokenHint(file, token string) string {
+	if token == "" || file == "" {
+		return ""
+	}
+	path, err := filepath.Abs(file)
+	if err != nil {
+		path = file
+	}
+	return `export LAYOVER_TOKEN="$(cat ` + event.Quote(path) + `)"`
 }
 
 // forget removes the announcement, unless a later server has its own there.
@@ -263,7 +276,7 @@ func (a *app) models() string {
 
 const onDemo = "demo: it picks tools by rules, to try things out without an account"
 
-func (a *app) banner(url string) {
+func (a *app) banner(url, tokenHint string) {
 	names := make([]string, len(a.Agents))
 	approval := false
 	for i, d := range a.Agents {
@@ -284,6 +297,9 @@ func (a *app) banner(url string) {
 		commands = append(commands, program+" approvals")
 	} else {
 		commands = append(commands, program+" records demo")
+	}
+	if tokenHint != "" {
+		commands = append([]string{tokenHint}, commands...)
 	}
 	a.printf("layover is ready\n")
 	a.facts([][]string{

@@ -26,7 +26,7 @@ func TestDevToken(t *testing.T) {
 	}
 	s.env["LAYOVER_TOKEN"] = token + "x"
 	r := s.run("agents")
-	if r.code != 4 || strings.Contains(r.errout+r.out, "canary") {
+	if r.code != 4 || !strings.Contains(r.errout, "this is not the token of this server") || strings.Contains(r.errout+r.out, "canary") {
 		t.Errorf("with another: %+v", r)
 	}
 	s.env["LAYOVER_TOKEN"] = token
@@ -50,4 +50,25 @@ func TestDevToken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// The proposals of a server with a token begin with what lets a terminal in,
+// and an address may be given as --listen has it.
+func TestDevTokenForPeople(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "my token")
+	if err := os.WriteFile(file, []byte("canary-0123456789abcdef\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	data := t.TempDir()
+	d := startDev(t, data, "--token-file", file)
+	banner := strings.Join(d.until("what happens to runs"), "\n")
+	if want := "try in another terminal:\n  export LAYOVER_TOKEN=\"$(cat '" + file + "')\"\n"; !strings.Contains(banner, want) {
+		t.Errorf("no %q in\n%s", want, banner)
+	}
+	_, address, _ := strings.Cut(banner, "http://")
+	s := &shell{t: t, env: map[string]string{"LAYOVER_TOKEN": "canary-0123456789abcdef", "LAYOVER_SERVER": strings.Fields(address)[0]}}
+	if out := s.ok("list"); out != "no conversations yet\n" {
+		t.Errorf("at %s: %s", s.env["LAYOVER_SERVER"], out)
+	}
+	d.stop()
 }
