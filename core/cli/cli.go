@@ -41,7 +41,7 @@ func Main[A Agent](agents ...A) {
 		stop()
 	}()
 	os.Exit(Run(ctx, Env{Args: os.Args[1:], Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv,
-		Columns: terminalColumns(os.Stdout), ErrColumns: terminalColumns(os.Stderr), Agents: list, Program: programName(os.Args[0])}))
+		Columns: terminalColumns(os.Stdout), ErrColumns: terminalColumns(os.Stderr), Unread: func() { untilUnread(os.Stdout) }, Agents: list, Program: programName(os.Args[0])}))
 }
 
 // Env is everything a command line depends on.
@@ -55,6 +55,9 @@ type Env struct {
 	// ErrColumns the same of Stderr. Nil is no terminal: no colours there, no
 	// line that moves, and tables as wide as they are.
 	Columns, ErrColumns func() int
+	// Unread returns once nobody can read Stdout any more, so that a command
+	// that follows ends with its reader. Nil: it learns so from its next write.
+	Unread func()
 	// Agents are what `dev` runs, and whose inputs the help shows.
 	Agents []Agent
 	// Program is how the reader of a message calls this program. Defaults to

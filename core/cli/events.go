@@ -34,7 +34,9 @@ events are printed as they are, each with the id that --after goes on behind.`,
 				return err
 			}
 			o := client.EventsOptions{After: after, Follow: follow, Live: live, OnLost: a.lost}
-			return a.showEvents(cmd.Context(), c.Events(cmd.Context(), conversation, o))
+			ctx, cancel := a.read(cmd.Context())
+			defer cancel()
+			return a.showEvents(ctx, c.Events(ctx, conversation, o))
 		})
 	cmd.Flags().StringVar(&submission, "submission", "", "a submission of the conversation")
 	cmd.Flags().StringVar(&after, "after", "", "only what is behind the event with this id")
@@ -55,7 +57,9 @@ conversation.`,
 				return err
 			}
 			o := client.EventsOptions{After: after, OnLost: a.lost}
-			return a.showEvents(cmd.Context(), c.Tail(cmd.Context(), o))
+			ctx, cancel := a.read(cmd.Context())
+			defer cancel()
+			return a.showEvents(ctx, c.Tail(ctx, o))
 		})
 	cmd.Flags().StringVar(&after, "after", "", "go on behind the event with this id, if the server still has it")
 	return cmd
@@ -66,6 +70,16 @@ func (a *app) lost(error) {
 	if !a.json {
 		a.note("the server does not answer; connecting again\n")
 	}
+}
+
+// read is a context that ends with the reader of the output: one that has what
+// it wanted must not be waited for until the next event.
+func (a *app) read(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	if a.Unread != nil {
+		go func() { a.Unread(); cancel() }() // it ends with the process
+	}
+	return ctx, cancel
 }
 
 // showEvents prints a stream until it ends or the caller has enough.

@@ -1,10 +1,14 @@
 package cli_test
 
 import (
+	"bufio"
 	"context"
 	"fmt"
+	"os"
+	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/layover-run/layover/core/agent"
 	"github.com/layover-run/layover/core/tool"
@@ -110,5 +114,40 @@ func TestTerminalOf80(t *testing.T) {
 		if len([]rune(line)) > 81 {
 			t.Errorf("help is wider than the terminal: %q", line)
 		}
+	}
+}
+
+// What follows ends with its reader, also when nothing happens any more: a
+// script looks for a line and goes on.
+func TestFollowEndsWithItsReader(t *testing.T) {
+	s := newShell(t)
+	s.ok("submit", "--agent", "echo", "--conversation", "c1", "--input", `"x"`, "--wait")
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"events", "c1", "--follow"}, {"events", "c1", "--follow", "--json"}} {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		cmd := exec.CommandContext(ctx, self, args...)
+		cmd.Env = append(os.Environ(), "LAYOVER_TEST_CLI=1")
+		for name, value := range s.env {
+			cmd.Env = append(cmd.Env, name+"="+value)
+		}
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		lines := bufio.NewScanner(out)
+		for lines.Scan() && !strings.Contains(lines.Text(), "completed") && !strings.Contains(lines.Text(), "RunCompleted") {
+			continue
+		}
+		out.Close()
+		if err := cmd.Wait(); err != nil || ctx.Err() != nil {
+			t.Errorf("%v: %v, %v", args, err, ctx.Err())
+		}
+		cancel()
 	}
 }

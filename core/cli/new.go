@@ -181,7 +181,7 @@ func (a *app) tidied(cmd *cobra.Command, dir string, p newProgram) error {
 		return a.printJSON(made)
 	}
 	if why != "" {
-		a.note("%s\n", fail(exitBroken, "go mod tidy", "the files are there: solve this, then go on as below", "%s", why).line())
+		a.note("%s\n", fail(exitBroken, "go mod tidy", "The files are there: solve this, then go on as below", "%s", why).line())
 	}
 	if p.guessed {
 		defer a.printf("\nIt uses the copy of Layover in %s: see replace in its go.mod.\n", show(p.Replace, 0))
