@@ -218,7 +218,7 @@ func (l *life) revived() bool {
 // the engine started is left.
 func buried() bool {
 	stacks := make([]byte, 1<<18)
-	for try := range 20_000 {
+	for try, until := 0, time.Now().Add(patience); time.Now().Before(until); try++ {
 		n := runtime.Stack(stacks, true)
 		if !bytes.Contains(stacks[:n], []byte("/core/engine.")) {
 			return true
