@@ -46,6 +46,26 @@ var untouched = map[string]check{
 		}
 		f.equal(f.head(), h)
 	},
+	"Untouched/ByAYieldOnceReleased": func(t *testing.T, f *fixture) {
+		// A yield compares no version: that it runs no more is all that holds.
+		f.admit("s1")
+		h := f.claim("a1", t0)
+		f.check(f.Park(f.ctx, f.release(h, journal.Parked, t0.Add(time.Hour))))
+		yield := f.release(h, journal.Ready, t0.Add(24*time.Hour))
+		before := f.head()
+		f.want(f.Park(f.ctx, yield), journal.ErrFenced)
+		f.equal(f.head(), before)
+		f.signal("k", 0)
+		before = f.head()
+		f.want(f.Park(f.ctx, yield), journal.ErrFenced)
+		f.equal(f.head(), before)
+		h = f.claim("a2", t0)
+		f.append(1, "b1")
+		f.check(f.Finish(f.ctx, f.finish(h, "s1", 1)))
+		before = f.head()
+		f.want(f.Park(f.ctx, f.release(h, journal.Ready, t0.Add(time.Hour))), journal.ErrFenced)
+		f.equal(f.head(), before)
+	},
 	"Untouched/ByAFinishThatFreesToNowhere": func(t *testing.T, f *fixture) {
 		f.admit("s1")
 		h := f.claim("a1", t0)
