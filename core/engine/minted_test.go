@@ -1,10 +1,12 @@
 package engine_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
 	"testing"
+	"time"
 
 	"github.com/layover-run/layover/core/agent"
 	"github.com/layover-run/layover/core/engine"
@@ -49,4 +51,38 @@ func TestIDsAreMinted(t *testing.T) {
 	if batches < 2 {
 		t.Fatalf("%d batches", batches)
 	}
+}
+
+// A caller whose first answer was lost is told what it would have been told; a
+// request that was accepted before is a duplicate, however often it is tried.
+func TestOwnSecondTryIsNoDuplicate(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t, define(t, agent.Policy{}), modeltest.Text("done"))
+		submit := func(lost bool) engine.Receipt {
+			t.Helper()
+			r.journal.SetFault(func(op string, after bool) error {
+				if !lost || op != "admit" || !after {
+					return nil
+				}
+				lost = false
+				return errSilence
+			})
+			receipt, err := r.admitter.Submit(bg, engine.SubmitRequest{Tenant: "t", Principal: "kim", Agent: r.def.Name(), Conversation: "c", Key: "k",
+				Input: json.RawMessage(kim)})
+			if err != nil || lost {
+				t.Fatal(receipt, err)
+			}
+			time.Sleep(time.Second)
+			return receipt
+		}
+		first := submit(true)
+		if first.Duplicate {
+			t.Error("the first request is told it is a duplicate of itself")
+		}
+		for _, lost := range []bool{false, true} {
+			if again := submit(lost); !again.Duplicate || again.Submission != first.Submission || !again.At.Equal(first.At) {
+				t.Errorf("once more, an answer lost %v: %+v, first %+v", lost, again, first)
+			}
+		}
+	})
 }
