@@ -272,6 +272,9 @@ func TestSlowUploadIsNotSilence(t *testing.T) {
 
 // What an adapter keeps of an answer is bounded, whatever the provider sends.
 func TestFloodsAreBounded(t *testing.T) {
+	if stride > 1 {
+		t.Skip("megabytes of events take minutes under the race detector, which has nothing to find in them")
+	}
 	megabyte := strings.Repeat("x", 1<<20)
 	text := opened(0, `{"type":"text","text":""}`)
 	for name, tc := range map[string]struct{ before, again string }{
@@ -281,7 +284,7 @@ func TestFloodsAreBounded(t *testing.T) {
 		"repairs":      {text, strings.Repeat(event("message_delta", map[string]any{"usage": map[string]any{"output_tokens": -1}}), 200)},
 	} {
 		// No end of it ever comes.
-		e := modeltest.Stream(stream(start, tc.before) + strings.Repeat(tc.again, 12)).Silent()
+		e := modeltest.Stream(stream(start, tc.before) + strings.Repeat(tc.again, 9)).Silent()
 		if _, err := ask(t, anthropic.Config{IdleTimeout: time.Minute}, e); err == nil || model.ClassOf(err) != model.Protocol {
 			t.Errorf("%s: %v", name, err)
 		}

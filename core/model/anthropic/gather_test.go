@@ -14,13 +14,15 @@ import (
 // An answer of more deltas than a response may have parts is an answer; the first
 // thousands of them are out one by one.
 func TestManyDeltas(t *testing.T) {
-	const n = 3 * model.DefaultMaxParts
+	const n = model.DefaultMaxParts/3 + 500 // of each sort
 	var reasoning, words, args, mixed strings.Builder
+	for range model.DefaultMaxParts + 500 {
+		mixed.WriteString(more(1, "text_delta", "text", "b"))
+	}
 	for i := range n {
 		reasoning.WriteString(more(0, "thinking_delta", "thinking", fmt.Sprintf("%d ", i)))
 		words.WriteString(more(1, "text_delta", "text", fmt.Sprintf("%d ", i)))
 		args.WriteString(more(2, "input_json_delta", "partial_json", fmt.Sprintf("%d,", i)))
-		mixed.WriteString(more(0, "text_delta", "text", "a") + more(1, "text_delta", "text", "b"))
 	}
 	parts := 0
 	m := newModel(t, anthropic.Config{HTTPClient: modeltest.NewReplay(modeltest.Stream(stream(start,
@@ -59,8 +61,8 @@ func TestManyDeltas(t *testing.T) {
 	if len(got.Message.Parts) != 3 || parts > model.DefaultMaxParts {
 		t.Errorf("%d parts of the message from %d of the stream", len(got.Message.Parts), parts)
 	}
-	both, err := reply(t, anthropic.Config{}, start, opened(0, `{"type":"text","text":""}`), opened(1, `{"type":"text","text":""}`), mixed.String(), closed(0), closed(1), finish("end_turn"))
-	if err != nil || rendered(both) != "text "+strings.Repeat("a", n)+"\ntext "+strings.Repeat("b", n)+"\n" {
+	both, err := reply(t, anthropic.Config{}, start, opened(0, `{"type":"text","text":""}`), opened(1, `{"type":"text","text":""}`), more(0, "text_delta", "text", "a"), mixed.String(), closed(0), closed(1), finish("end_turn"))
+	if err != nil || rendered(both) != "text a\ntext "+strings.Repeat("b", model.DefaultMaxParts+500)+"\n" {
 		t.Errorf("mixed: %v", err)
 	}
 }
