@@ -84,7 +84,7 @@ var onlyIn = map[string][]string{
 	"go.opentelemetry.io/otel/sdk": {},
 }
 
-// conformance: RUN-012 @embedded
+// conformance: RUN-012 @embedded @serverless
 func TestImportDirection(t *testing.T) {
 	out, err := exec.Command("go", "list", "-f", `{{.ImportPath}} {{join .Imports " "}}`, "github.com/layover-run/layover/...").Output()
 	if err != nil {
@@ -110,7 +110,7 @@ func TestImportDirection(t *testing.T) {
 	}
 }
 
-// conformance: RUN-001b @embedded
+// conformance: RUN-001b @embedded @serverless
 //
 // There is one loop: nothing but the engine asks a model, and nothing but the
 // engine asks the transitions what to do.

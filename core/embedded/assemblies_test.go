@@ -206,7 +206,7 @@ func (s story) durable(h *house) (told, engine.Progress) {
 	return out, p
 }
 
-// conformance: RUN-001a, LIFE-01, LIFE-02, RUN-002b, EV-02, EV-03, EV-05, EV-06, EV-07, EV-08, EV-09, EV-11 @embedded
+// conformance: RUN-001a, LIFE-01, LIFE-02, RUN-002b, EV-02, EV-03, EV-05, EV-06, EV-07, EV-08, EV-09, EV-11 @embedded @serverless
 //
 // The same script gives the same trace, the same states and the same result,
 // wherever it runs and however it is read: Run is a fold over Stream, and the

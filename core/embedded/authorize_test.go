@@ -30,7 +30,7 @@ func allowing(l *log) engine.Authorizer {
 // Without a hook nothing is asked and nothing changes: the same records, and no
 // meaning is read into a tool's name.
 //
-// conformance: AUTH-01, AUTH-05 @embedded
+// conformance: AUTH-01, AUTH-05 @embedded @serverless
 func TestNoAuthorizationByDefault(t *testing.T) {
 	for _, name := range []string{"delete_x", "read_x"} {
 		l := &log{}
@@ -54,7 +54,7 @@ func TestNoAuthorizationByDefault(t *testing.T) {
 // The hook sees every call in declaration order, after the approval, with the
 // response already recorded, and before anything is prepared or started.
 //
-// conformance: RUN-031a, RUN-031b, AUTH-02, TURN-12 @embedded
+// conformance: RUN-031a, RUN-031b, AUTH-02, TURN-12 @embedded @serverless
 func TestAuthorizationComesBetweenApprovalAndPreparation(t *testing.T) {
 	l := &log{}
 	var h *house
@@ -89,7 +89,7 @@ func TestAuthorizationComesBetweenApprovalAndPreparation(t *testing.T) {
 	}
 }
 
-// conformance: AUTH-03, AUTH-04, RUN-031a, RUN-031c @embedded
+// conformance: AUTH-03, AUTH-04, RUN-031a, RUN-031c @embedded @serverless
 //
 // The request is the same before and after a crash, byte for byte, and is about
 // the calls that may still be executed.
@@ -150,7 +150,7 @@ func TestAuthorityIsRebuiltFromTheLog(t *testing.T) {
 // A denial is a failed event for each denied call and the run's failure, naming
 // the first; nothing is prepared, nothing starts, and nobody tries again.
 //
-// conformance: RUN-031d, RUN-031e, RUN-031f, TOOL-04, TOOL-06, CLS-04 @embedded
+// conformance: RUN-031d, RUN-031e, RUN-031f, TOOL-04, TOOL-06, CLS-04 @embedded @serverless
 func TestDenialFailsTheRun(t *testing.T) {
 	l := &log{}
 	config := embedded.Config{Authorize: func(_ context.Context, r engine.AuthorizeRequest) (engine.Authorization, error) {
@@ -193,7 +193,7 @@ func TestDenialFailsTheRun(t *testing.T) {
 
 // A denial after a crash leaves what an earlier attempt prepared, and adds none.
 //
-// conformance: RUN-031e, RUN-031d @embedded
+// conformance: RUN-031e, RUN-031d @embedded @serverless
 func TestDenialOnResume(t *testing.T) {
 	l := &log{}
 	started, hold := make(chan struct{}, 1), make(chan struct{})
@@ -221,7 +221,7 @@ func TestDenialOnResume(t *testing.T) {
 // A hook that fails or panics is no yes: the run fails typed, nothing starts, and
 // its cause goes to whoever runs the host and to nobody else.
 //
-// conformance: AUTH-07 @embedded
+// conformance: AUTH-07 @embedded @serverless
 func TestHookErrorsFailClosed(t *testing.T) {
 	secret := errors.New("secret cause")
 	for name, row := range map[string]struct {

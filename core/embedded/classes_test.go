@@ -48,7 +48,7 @@ func (l *logged) outcomes() []string {
 // Each end of a handler has one class, one number of executions, and one line in
 // the log or none: what Go's one error means (D-59).
 //
-// conformance: CLS-01, CLS-06, CLS-07, RET-02, RET-05 @embedded
+// conformance: CLS-01, CLS-06, CLS-07, RET-02, RET-05 @embedded @serverless
 func TestEachEndHasOneClass(t *testing.T) {
 	secret := errors.New("password is hunter2")
 	value := func(v any, err error) func(context.Context) (any, error) {
@@ -113,7 +113,7 @@ func TestEachEndHasOneClass(t *testing.T) {
 // A person's denial is a class of its own, decided before anything of the batch
 // starts; the others then run.
 //
-// conformance: CLS-01, CLS-04, CLS-05, TOOL-05 @embedded
+// conformance: CLS-01, CLS-04, CLS-05, TOOL-05 @embedded @serverless
 func TestDenialByAPerson(t *testing.T) {
 	l := &log{}
 	h := build(t, embedded.Config{}, agentOf(t, agent.Policy{}, noting(l, "look"), noting(l, "pay", tool.RequireApproval())),
@@ -144,7 +144,7 @@ func TestDenialByAPerson(t *testing.T) {
 // An uncertain call that was lost with its process is unknown, and stays so: no
 // restart, redelivery or sweep runs it again or gives it an end.
 //
-// conformance: CLS-02, CLS-03, RUN-013 @embedded
+// conformance: CLS-02, CLS-03, RUN-013 @embedded @serverless
 func TestLostUncertainCallStaysUnknown(t *testing.T) {
 	l := &log{}
 	entered, hold := make(chan struct{}, 1), make(chan struct{})
@@ -182,7 +182,7 @@ func TestLostUncertainCallStaysUnknown(t *testing.T) {
 // Nothing of a batch runs unless all of it can: names and arguments are checked
 // first, nobody is asked, and a handler only ever sees what it can decode.
 //
-// conformance: TOOL-02, TOOL-03, TOOL-06, RUN-003, TURN-10, TURN-11 @embedded
+// conformance: TOOL-02, TOOL-03, TOOL-06, RUN-003, TURN-10, TURN-11 @embedded @serverless
 func TestBatchIsCheckedWhole(t *testing.T) {
 	for name, bad := range map[string]modeltest.Call{
 		"unknown":         {Tool: "nope"},
@@ -222,7 +222,7 @@ func TestBatchIsCheckedWhole(t *testing.T) {
 // A result over its bound is its beginning, its end and its size, the same in the
 // record and in the prompt; at the bound it is itself.
 //
-// conformance: RUN-022a, RUN-022b, RUN-022c @embedded
+// conformance: RUN-022a, RUN-022b, RUN-022c @embedded @serverless
 func TestResultBound(t *testing.T) {
 	for _, bound := range []int{0, 300, 4000} {
 		limit := bound

@@ -45,7 +45,7 @@ func canonical(t *testing.T, rt building, conversation string) (out []string) {
 	return out
 }
 
-// conformance: RUN-010, RUN-002c, BP-03, BP-12 @embedded
+// conformance: RUN-010, RUN-002c, BP-03, BP-12 @embedded @serverless
 //
 // A reader that stalls, one that is cancelled and one that comes late: none of
 // them has a say in the run, and whoever reads on sees all of it with its end.
@@ -90,7 +90,7 @@ func TestReadersAreApart(t *testing.T) {
 	}
 }
 
-// conformance: LIFE-04, EV-03 @embedded
+// conformance: LIFE-04, EV-03 @embedded @serverless
 //
 // A run that waits across a restart keeps the definition it began with, and its
 // events go on counting where they were.
@@ -138,7 +138,7 @@ func TestPinnedDefinition(t *testing.T) {
 	}
 }
 
-// conformance: RUN-002a, RUN-002b, LIFE-03, INT-05 @embedded
+// conformance: RUN-002a, RUN-002b, LIFE-03, INT-05 @embedded @serverless
 //
 // Aborts, deadlines and answers that come together, in many conversations at
 // once: each run settles once, what one suffers no other feels, and none that
@@ -243,7 +243,7 @@ func (waiting) Stream(ctx context.Context, req *model.Request, emit func(model.P
 	return nil
 }
 
-// conformance: BP-05, BP-07, BP-09 @embedded
+// conformance: BP-05, BP-07, BP-09 @embedded @serverless
 //
 // Limits of the configuration hold on SQLite as they do in memory, and only
 // tighten.

@@ -59,7 +59,7 @@ func response(reason model.StopReason, blocks ...string) modeltest.Step {
 // turn; no handler of ours runs, although the agent has a tool of that sort, and
 // the trace has a declaration and an end for each call, marked, and no start.
 //
-// conformance: PEX-01, PEX-02, PEX-06, CLS-05, RUN-022d @embedded
+// conformance: PEX-01, PEX-02, PEX-06, CLS-05, RUN-022d @embedded @serverless
 func TestProviderExecutedCallsEndTheRun(t *testing.T) {
 	l := &log{}
 	h := build(t, embedded.Config{Authorize: allowing(l)}, searching(t, agent.Policy{}, true, noting(l, "look")),
@@ -93,7 +93,7 @@ func TestProviderExecutedCallsEndTheRun(t *testing.T) {
 // and with their opaque bytes; only our call has a tool message, an execution, an
 // authorization.
 //
-// conformance: PEX-01, PEX-04, PEX-05, PEX-07, RUN-022d, CLS-05, RUN-031a @embedded
+// conformance: PEX-01, PEX-04, PEX-05, PEX-07, RUN-022d, CLS-05, RUN-031a @embedded @serverless
 func TestProviderResultsStayAssistantContent(t *testing.T) {
 	l := &log{}
 	h := build(t, embedded.Config{Authorize: allowing(l)}, searching(t, agent.Policy{}, true, noting(l, "look")),
@@ -130,7 +130,7 @@ func TestProviderResultsStayAssistantContent(t *testing.T) {
 // A provider that executes what the agent did not enable has broken the protocol,
 // and so has a mixed response that says stop.
 //
-// conformance: PEX-05, PEX-07 @embedded
+// conformance: PEX-05, PEX-07 @embedded @serverless
 func TestProviderExecutesOnlyWhatIsEnabled(t *testing.T) {
 	for name, row := range map[string]struct {
 		enabled bool
@@ -154,7 +154,7 @@ func TestProviderExecutesOnlyWhatIsEnabled(t *testing.T) {
 // What the provider executed counts against the limit of calls and against the
 // turns (D-31).
 //
-// conformance: PEX-03 @embedded
+// conformance: PEX-03 @embedded @serverless
 func TestProviderExecutedCallsCount(t *testing.T) {
 	for name, row := range map[string]struct {
 		policy       agent.Policy

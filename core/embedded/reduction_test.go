@@ -51,7 +51,7 @@ func tokens(in, out int64) model.Part {
 // A response that breaks a rule of the stream has no consequence: no handler, no
 // declaration, no record of it, no part of it in any request; a typed end.
 //
-// conformance: RSP-01, RSP-02, RSP-03, RSP-04, RSP-05, RSP-06, RSP-07, RSP-08, RSP-13, RSP-14, TURN-08 @embedded
+// conformance: RSP-01, RSP-02, RSP-03, RSP-04, RSP-05, RSP-06, RSP-07, RSP-08, RSP-13, RSP-14, TURN-08 @embedded @serverless
 func TestBrokenResponsesHaveNoConsequence(t *testing.T) {
 	text := func(i int, s string) model.Part { return model.TextDelta{Index: i, Text: s} }
 	whole := pieces(0, "a", `{"order":"A-1"}`)
@@ -92,7 +92,7 @@ func TestBrokenResponsesHaveNoConsequence(t *testing.T) {
 
 // Arguments cut at any byte never become a call, whatever the provider says of it.
 //
-// conformance: RUN-004, RSP-04 @embedded
+// conformance: RUN-004, RSP-04 @embedded @serverless
 func TestCutArgumentsNeverRun(t *testing.T) {
 	const args = `{"order":"A \"1\" é"}`
 	l := &log{}
@@ -118,7 +118,8 @@ func TestCutArgumentsNeverRun(t *testing.T) {
 // No handler starts, and nothing is prepared, while the message is still coming:
 // not even for a call that is complete. What is on its way is live only.
 //
-// conformance: TOOL-01, RSP-09, RSP-11, TURN-06 @embedded
+// conformance: TOOL-01, RSP-11 @embedded @serverless
+// conformance: RSP-09, TURN-06 @embedded
 func TestNothingStartsBeforeTheMessageIsComplete(t *testing.T) {
 	l := &log{}
 	look := tool.New("look", "Looks.", func(context.Context, lookIn) (lookOut, error) { l.add("look"); return lookOut{1}, nil }, tool.Readonly())
@@ -208,7 +209,7 @@ func (m *pausing) Stream(ctx context.Context, _ *model.Request, emit func(model.
 // A stream that was cut leaves nothing behind: neither its text nor its calls are
 // in any later request, and none of them ran.
 //
-// conformance: RSP-12 @embedded
+// conformance: RSP-12 @embedded @serverless
 func TestCutResponseIsForgotten(t *testing.T) {
 	l := &log{}
 	look := tool.New("look", "Looks.", func(context.Context, lookIn) (lookOut, error) { l.add("look"); return lookOut{1}, nil }, tool.Readonly())
@@ -231,7 +232,7 @@ func TestCutResponseIsForgotten(t *testing.T) {
 // One response holds 16,384 parts and 8 MiB, and not one more; over that, no tool
 // of it starts.
 //
-// conformance: BP-05, BP-06 @embedded
+// conformance: BP-05, BP-06 @embedded @serverless
 func TestResponseCeilings(t *testing.T) {
 	filled := func(parts int) []model.Part { // with start and end
 		out := []model.Part{begin}
@@ -269,7 +270,7 @@ func TestResponseCeilings(t *testing.T) {
 
 // Parts that arrive interleaved with reports reduce to one response, the golden.
 //
-// conformance: TURN-07 @embedded
+// conformance: TURN-07 @embedded @serverless
 func TestPartsReduceToOneResponse(t *testing.T) {
 	h := build(t, embedded.Config{}, agentOf(t, agent.Policy{}), modeltest.Emit(stream(begin, tokens(10, 1),
 		model.ReasoningDelta{Index: 0, Text: "h"}, model.ReasoningDelta{Index: 0, Text: "m"}, model.ReasoningEnd{Index: 0, Opaque: []byte{1}},

@@ -65,7 +65,7 @@ func inside(g *gauge, name string, opts ...tool.Option) *tool.Tool {
 // The policy decides how many run at once, which ones never beside others, and
 // that they start in the order they were declared.
 //
-// conformance: TURN-13, SCH-01, SCH-04, SCH-05, RUN-009 @embedded
+// conformance: TURN-13, SCH-01, SCH-04, SCH-05, RUN-009 @embedded @serverless
 func TestSchedulingWithinARun(t *testing.T) {
 	for name, row := range map[string]struct {
 		policy agent.Policy
@@ -287,7 +287,7 @@ func TestWaitingForAPlaceEndsWithTheRun(t *testing.T) {
 // Results are observed as they end; the message the model gets is in declaration
 // order, the same bytes whatever ended first.
 //
-// conformance: SCH-06, RUN-006, TURN-14, TURN-15 @embedded
+// conformance: SCH-06, RUN-006, TURN-14, TURN-15 @embedded @serverless
 func TestResultsInDeclarationOrder(t *testing.T) {
 	messages := map[string]bool{}
 	for _, order := range [][]int{{1, 2, 3}, {1, 3, 2}, {2, 1, 3}, {2, 3, 1}, {3, 1, 2}, {3, 2, 1}} {
@@ -328,7 +328,7 @@ func TestResultsInDeclarationOrder(t *testing.T) {
 // A handler has its own validation, success and failure under the engine: what
 // it gives when called directly is what is recorded.
 //
-// conformance: SCH-02 @embedded
+// conformance: SCH-02 @embedded @serverless
 func TestHandlersKeepTheirOwnEncodings(t *testing.T) {
 	type in struct {
 		N int `json:"n"`

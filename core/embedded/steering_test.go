@@ -80,7 +80,7 @@ func requests(h *house) []string {
 // the response and the batch it came into are what they would have been; and the
 // policy decides after it.
 //
-// conformance: STR-01, STR-02, STR-03, STR-05, RUN-014, TURN-16 @embedded
+// conformance: STR-01, STR-02, STR-03, STR-05, RUN-014, TURN-16 @embedded @serverless
 func TestSteeringThroughARun(t *testing.T) {
 	l := &log{}
 	var h *house
@@ -118,7 +118,7 @@ func TestSteeringThroughARun(t *testing.T) {
 	}
 }
 
-// conformance: STR-05 @embedded
+// conformance: STR-05 @embedded @serverless
 func TestDrainAll(t *testing.T) {
 	gate := make(chan struct{})
 	h := build(t, embedded.Config{}, agentOf(t, agent.Policy{DrainPolicy: agent.DrainAll}),
@@ -141,7 +141,7 @@ func TestDrainAll(t *testing.T) {
 // A follow-up of turn 1 enters where the run would stop, behind the steering that
 // waits with it, and settles with its host, over a restart in between.
 //
-// conformance: RUN-015, STR-04, STR-06, TURN-18 @embedded
+// conformance: RUN-015, STR-04, STR-06, TURN-18 @embedded @serverless
 func TestFollowUpThroughARun(t *testing.T) {
 	l := &log{}
 	var h *house
@@ -198,7 +198,7 @@ func (h *house) stands(id string) engine.Progress {
 
 // At a limit the drain is recorded first, and then the policy decides.
 //
-// conformance: TURN-17 @embedded
+// conformance: TURN-17 @embedded @serverless
 func TestSteeringAtALimit(t *testing.T) {
 	l := &log{}
 	var h *house

@@ -22,7 +22,7 @@ import (
 // does not fit its agent any more, the run fails typed, and no instructions are
 // evaluated, no model is asked.
 //
-// conformance: TURN-01, TURN-02 @embedded
+// conformance: TURN-01, TURN-02 @embedded @serverless
 func TestInputIsDecodedFirst(t *testing.T) {
 	hold := make(chan struct{})
 	defer close(hold)
@@ -63,7 +63,7 @@ func TestInputIsDecodedFirst(t *testing.T) {
 
 // A run that is aborted at a seam asks no model any more.
 //
-// conformance: TURN-04 @embedded
+// conformance: TURN-04 @embedded @serverless
 func TestAbortIsSeenBeforeTheModel(t *testing.T) {
 	var h *house
 	do := tool.New("do", "Does it.", func(context.Context, nothing) (string, error) {
@@ -79,7 +79,7 @@ func TestAbortIsSeenBeforeTheModel(t *testing.T) {
 	}
 }
 
-// conformance: TURN-09 @embedded
+// conformance: TURN-09 @embedded @serverless
 func TestFinalAnswerIsDecoded(t *testing.T) {
 	d := agent.MustDefine[lookIn, lookOut]("a", agent.Config[lookIn]{Instructions: agent.Text[lookIn]("Help.")})
 	for answer, want := range map[string][2]string{
@@ -97,7 +97,7 @@ func TestFinalAnswerIsDecoded(t *testing.T) {
 // Whatever a model says, every seam is followed by a turn or by the end, and the
 // end is there once and last.
 //
-// conformance: TURN-19 @embedded
+// conformance: TURN-19 @embedded @serverless
 func TestEverySeamGoesOnOrEnds(t *testing.T) {
 	for seed := range uint64(12) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -140,7 +140,7 @@ func TestEverySeamGoesOnOrEnds(t *testing.T) {
 // A batch that a crash or an abort left half done is in the next request whole or
 // not at all.
 //
-// conformance: RUN-005, TURN-15 @embedded
+// conformance: RUN-005, TURN-15 @embedded @serverless
 func TestBatchIsSeenWholeOrNotAtAll(t *testing.T) {
 	for _, abort := range []bool{false, true} {
 		t.Run(fmt.Sprint("aborted ", abort), func(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 	"github.com/layover-run/layover/core/tool"
 )
 
-// conformance: POL-02, POL-03, RUN-018a, RUN-018b, RUN-018c, RUN-018d, RUN-018e, RUN-011a, RUN-011b @embedded
+// conformance: POL-02, POL-03, RUN-018a, RUN-018b, RUN-018c, RUN-018d, RUN-018e, RUN-011a, RUN-011b @embedded @serverless
 func TestToolCallsRunOut(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c := &counter{}
@@ -52,7 +52,7 @@ func TestToolCallsRunOut(t *testing.T) {
 	})
 }
 
-// conformance: POL-01, POL-04, RUN-019a, RUN-019b, RUN-019c, RUN-019d, RUN-020 @embedded
+// conformance: POL-01, POL-04, RUN-019a, RUN-019b, RUN-019c, RUN-019d, RUN-020 @embedded @serverless
 func TestTurnsRunOut(t *testing.T) {
 	look := func(n int) modeltest.Step { return modeltest.Calls(call("look", n)) }
 	for name, row := range map[string]struct {
@@ -89,7 +89,7 @@ func TestTurnsRunOut(t *testing.T) {
 	}
 }
 
-// conformance: POL-12, REC-03 @embedded
+// conformance: POL-12, REC-03 @embedded @serverless
 //
 // Kills and resumes give nobody a second budget: handlers started before a kill
 // count after it.
@@ -115,7 +115,7 @@ func TestBudgetSurvivesRestart(t *testing.T) {
 	})
 }
 
-// conformance: POL-05, RUN-030b, RUN-030d, RUN-030e, RUN-030f, RUN-030h, RUN-030i, RUN-030l @embedded
+// conformance: POL-05, RUN-030b, RUN-030d, RUN-030e, RUN-030f, RUN-030h, RUN-030i, RUN-030l @embedded @serverless
 func TestDurationIsTheRuns(t *testing.T) {
 	t.Run("waiting does not pause it", func(t *testing.T) {
 		inBubble(t, func(t *testing.T) {
@@ -164,7 +164,7 @@ func TestDurationIsTheRuns(t *testing.T) {
 	})
 }
 
-// conformance: RUN-021a, RUN-021b, RUN-021c, RUN-021d @embedded
+// conformance: RUN-021a, RUN-021b, RUN-021c, RUN-021d @embedded @serverless
 func TestAllowanceOnlyTightens(t *testing.T) {
 	for given, want := range map[string]int{"0": 1, "-3": 1, "0.5": 1, "2.9": 2, "1e9": 10, "10": 10, "7": 7} {
 		t.Run(given, func(t *testing.T) {

@@ -117,7 +117,7 @@ func TestKeyBindsEveryMember(t *testing.T) {
 	})
 }
 
-// conformance: RUN-021a, RUN-021b, RUN-021d @embedded
+// conformance: RUN-021a, RUN-021b, RUN-021d @embedded @serverless
 //
 // An allowance is a number or it is nothing: what is not finite leaves the
 // policy as it is, and no number, however large, widens it.

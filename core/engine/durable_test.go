@@ -17,7 +17,7 @@ import (
 	"github.com/layover-run/layover/core/tool"
 )
 
-// conformance: TOOL-05, REC-04, CLS-04, RUN-002a @embedded
+// conformance: TOOL-05, REC-04, CLS-04, RUN-002a @embedded @serverless
 //
 // Approvals: no handler before every decision, the decision is bound to the
 // exact call and made once, the denied call is answered and the others run.
@@ -111,7 +111,7 @@ func TestApprovalExpires(t *testing.T) {
 	})
 }
 
-// conformance: CLS-02, CLS-03, RUN-013, RET-05 @embedded
+// conformance: CLS-02, CLS-03, RUN-013, RET-05 @embedded @serverless
 //
 // A call that was prepared by a process that died: readonly and idempotent run
 // again with the same key, uncertain asks its probe, else an operator.
@@ -204,7 +204,7 @@ func TestLostCalls(t *testing.T) {
 	}
 }
 
-// conformance: RET-05 @embedded
+// conformance: RET-05 @embedded @serverless
 //
 // A panic in an uncertain handler leaves its outcome unknown, and no restart
 // runs it again, probe or not: its author has to look.
@@ -261,7 +261,7 @@ func TestStepsRunOnce(t *testing.T) {
 	})
 }
 
-// conformance: RUN-033a, RUN-033b, CTX-02, CTX-05 @embedded
+// conformance: RUN-033a, RUN-033b, CTX-02, CTX-05 @embedded @serverless
 //
 // A later run sees the earlier one's answers, not its instructions and input; a
 // resumed run sees its own, as recorded.
@@ -294,7 +294,7 @@ func TestHistory(t *testing.T) {
 	})
 }
 
-// conformance: LIFE-03 @embedded
+// conformance: LIFE-03 @embedded @serverless
 //
 // Submissions to one conversation run one after another, in the order they
 // were admitted (I5), whatever wakes what.
@@ -324,7 +324,7 @@ func TestQueueIsFIFO(t *testing.T) {
 	})
 }
 
-// conformance: INT-07, INT-09 @embedded
+// conformance: INT-07, INT-09 @embedded @serverless
 //
 // An abort is durable: it holds when the process dies before it is carried out,
 // and it is told apart from a detached reader.

@@ -173,7 +173,7 @@ func ordered(t *testing.T, events []engine.Numbered, after uint64) {
 	}
 }
 
-// conformance: EV-03 @embedded
+// conformance: EV-03 @embedded @serverless
 //
 // Every reader of a conversation counts the same, over all its runs, and a
 // stream resumes behind any number without loss or double.
@@ -337,7 +337,7 @@ func TestTakeoverElsewhereRetracts(t *testing.T) {
 	})
 }
 
-// conformance: RUN-010 @embedded
+// conformance: RUN-010 @embedded @serverless
 //
 // A reader that stops reading changes nothing: the run takes the same time and
 // writes the same log as without one, and what waits for the reader is bounded.

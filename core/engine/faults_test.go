@@ -134,7 +134,7 @@ func (j tampered) Read(ctx context.Context, lane journal.Lane, from uint64) iter
 	}
 }
 
-// conformance: REC-01 @embedded
+// conformance: REC-01 @embedded @serverless
 //
 // A log that was changed is refused before anything is written behind it:
 // verify names the first bad slot, and an attempt dies without a batch, a hook,

@@ -58,7 +58,7 @@ func TestHandlerThatDoesNotStop(t *testing.T) {
 	})
 }
 
-// conformance: INT-05 @embedded
+// conformance: INT-05 @embedded @serverless
 //
 // A readonly handler that ignores its context does not keep its run: not from
 // its own timeout, not from an abort, not from the run's deadline.

@@ -50,7 +50,7 @@ func resultOf(req *model.Request, name string) json.RawMessage {
 	return nil
 }
 
-// conformance: RUN-022a, RUN-022b @embedded
+// conformance: RUN-022a, RUN-022b @embedded @serverless
 // failure: A11
 //
 // A result of any size is a result: up to the bound it reaches the model whole,

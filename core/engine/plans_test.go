@@ -32,7 +32,7 @@ func (m noting) Stream(ctx context.Context, req *model.Request, emit func(model.
 // Each turn has its own preparation, once and before its request, also in the
 // attempt behind a crash.
 //
-// conformance: TURN-03 @embedded
+// conformance: TURN-03 @embedded @serverless
 func TestEachTurnIsPreparedOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -72,7 +72,7 @@ func TestEachTurnIsPreparedOnce(t *testing.T) {
 // What the transitions decided is a function of the log: folded again and again,
 // by nothing but the reducer, it gives one state, at every slot.
 //
-// conformance: TURN-21 @embedded
+// conformance: TURN-21 @embedded @serverless
 func TestTheLogAloneGivesTheState(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		var c counter

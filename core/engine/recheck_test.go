@@ -28,7 +28,7 @@ func (j swapped) Payload(ctx context.Context, tenant, digest string) ([]byte, er
 	return j.Journal.Payload(ctx, tenant, digest)
 }
 
-// conformance: RUN-022e @embedded
+// conformance: RUN-022e @embedded @serverless
 //
 // A result that somebody put into the log past the bound, or that is no JSON, is
 // found when the run is resumed: a typed error, and nothing is written, asked or

@@ -56,7 +56,7 @@ func asked(requests *[]string) modeltest.Step {
 // Steering before the start and in turn 1: requests 1 and 2 each hold their one,
 // behind the results, and the batch it came into is left alone.
 //
-// conformance: STR-01, STR-02, STR-03, RUN-014, TURN-16 @embedded
+// conformance: STR-01, STR-02, STR-03, RUN-014, TURN-16 @embedded @serverless
 func TestSteeringEntersAtTheSeams(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c := &counter{}
@@ -96,7 +96,7 @@ func TestSteeringEntersAtTheSeams(t *testing.T) {
 	})
 }
 
-// conformance: STR-05 @embedded
+// conformance: STR-05 @embedded @serverless
 func TestDrainPolicy(t *testing.T) {
 	for policy, want := range map[core.Drain][]int{"": {1, 2, 3}, agent.DrainOne: {1, 2, 3}, agent.DrainAll: {3}} {
 		t.Run(string(policy), func(t *testing.T) {
@@ -131,7 +131,7 @@ func TestDrainPolicy(t *testing.T) {
 // A follow-up queued in turn 1 of a run of three turns is first seen in request
 // 4, behind the steering that waits with it, and settles with its host.
 //
-// conformance: RUN-015, STR-04, STR-06, TURN-18 @embedded
+// conformance: RUN-015, STR-04, STR-06, TURN-18 @embedded @serverless
 func TestFollowUpJoinsWhereTheRunWouldEnd(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c := &counter{}
@@ -211,7 +211,7 @@ func TestFollowUpRunsByItselfWhereItCannotJoin(t *testing.T) {
 
 // The drain of a run at its limit is recorded before the limit is decided.
 //
-// conformance: TURN-17 @embedded
+// conformance: TURN-17 @embedded @serverless
 func TestSteeringIsDrainedBeforeTheStopPolicy(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c := &counter{}
@@ -253,7 +253,7 @@ func TestSteeringSurvivesARestart(t *testing.T) {
 	})
 }
 
-// conformance: STR-01 @embedded
+// conformance: STR-01 @embedded @serverless
 func TestSteeringIsACommandOfItsOwn(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t, define(t, agent.Policy{MaxTurns: 1}), modeltest.Text("done"), modeltest.Text("again"))

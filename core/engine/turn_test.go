@@ -19,7 +19,7 @@ import (
 
 func call(name string, n int) modeltest.Call { return modeltest.Call{Tool: name, Args: arg{n}} }
 
-// conformance: TURN-01 @embedded
+// conformance: TURN-01 @embedded @serverless
 //
 // An admitted input the attempt's own schema refuses settles failed at step 1
 // (D-61): no instructions, no model, no tool.
@@ -54,7 +54,7 @@ func TestInputIsDecodedFirst(t *testing.T) {
 	})
 }
 
-// conformance: TURN-02, TURN-03, TURN-05, RUN-028a, OUT-01 @embedded
+// conformance: TURN-02, TURN-03, TURN-05, RUN-028a, OUT-01 @embedded @serverless
 func TestFirstRequest(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		type out struct {
@@ -117,7 +117,7 @@ func compactRecord(t *testing.T, r record.Record) []byte {
 	return out
 }
 
-// conformance: TURN-04 @embedded
+// conformance: TURN-04 @embedded @serverless
 //
 // An abort or a passed deadline at the seam is seen before model I/O.
 func TestSeamIsCheckedBeforeTheModel(t *testing.T) {
@@ -156,7 +156,7 @@ func TestSeamIsCheckedBeforeTheModel(t *testing.T) {
 	}
 }
 
-// conformance: TURN-08, RSP-12, RUN-004 @embedded
+// conformance: TURN-08, RSP-12, RUN-004 @embedded @serverless
 //
 // A malformed response has no consequence: no tool, no history, a typed end.
 func TestMalformedResponse(t *testing.T) {
@@ -205,7 +205,7 @@ func TestCutStream(t *testing.T) {
 	})
 }
 
-// conformance: TURN-09, OUT-04 @embedded
+// conformance: TURN-09, OUT-04 @embedded @serverless
 func TestFinalAnswerIsDecoded(t *testing.T) {
 	type out struct {
 		Total int `json:"total"`
@@ -239,7 +239,7 @@ func TestFinalAnswerIsDecoded(t *testing.T) {
 	}
 }
 
-// conformance: TURN-10, TURN-11, TOOL-02, TOOL-03, TOOL-06 @embedded
+// conformance: TURN-10, TURN-11, TOOL-02, TOOL-03, TOOL-06 @embedded @serverless
 //
 // The whole batch is validated before anything about it happens: one bad call
 // and no handler runs, nobody is asked, every call is answered.
@@ -279,7 +279,7 @@ func TestBatchIsValidatedWhole(t *testing.T) {
 	}
 }
 
-// conformance: TURN-13, SCH-01, SCH-04, SCH-05, RUN-009 @embedded
+// conformance: TURN-13, SCH-01, SCH-04, SCH-05, RUN-009 @embedded @serverless
 func TestScheduling(t *testing.T) {
 	for name, row := range map[string]struct {
 		policy agent.Policy
@@ -315,7 +315,7 @@ func TestScheduling(t *testing.T) {
 	}
 }
 
-// conformance: SCH-06, RUN-006 @embedded
+// conformance: SCH-06, RUN-006 @embedded @serverless
 //
 // Results are recorded as they end; the message shows them as declared.
 func TestResultsInDeclarationOrder(t *testing.T) {
@@ -338,7 +338,7 @@ func TestResultsInDeclarationOrder(t *testing.T) {
 	})
 }
 
-// conformance: CLS-01, CLS-06, RET-02, RET-05, EV-11 @embedded
+// conformance: CLS-01, CLS-06, RET-02, RET-05, EV-11 @embedded @serverless
 //
 // What a handler's end means, one row for each Go outcome (D-59).
 func TestHandlerOutcomes(t *testing.T) {
@@ -381,7 +381,7 @@ func TestHandlerOutcomes(t *testing.T) {
 	}
 }
 
-// conformance: RET-01 @embedded
+// conformance: RET-01 @embedded @serverless
 func TestTransientFailuresAreAskedAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		down := modeltest.Fail(&model.Error{Class: model.Transient, Message: "503"})
