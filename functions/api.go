@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/google/uuid"
@@ -174,6 +175,12 @@ func (a *api) guard(r *http.Request) error {
 	}
 	if strings.Contains(r.URL.EscapedPath(), "//") { // the router would make another path of it
 		return refuse(engine.KindNotFound, "request", "a segment of the path is empty: an id has at least one character", "no route %s", r.URL.Path)
+	}
+	for name, text := range map[string]string{"the path": r.URL.Path, wire.HeaderTenant: r.Header.Get(wire.HeaderTenant),
+		wire.HeaderPrincipal: r.Header.Get(wire.HeaderPrincipal)} {
+		if !utf8.ValidString(text) { // it would be stored as another text
+			return refuse(engine.KindInvalid, "request", "send names in UTF-8", "%s is not UTF-8", name)
+		}
 	}
 	const hint = "a web page of another origin cannot use this API"
 	if origin := r.Header.Get("Origin"); origin != "" {

@@ -52,6 +52,9 @@ func TestAPIRefuses(t *testing.T) {
 		kind, detail             string
 	}{
 		{"no route", "GET", "/v1/nothing", "", nil, 404, "not-found", "/v1/nothing"},
+		{"path in no UTF-8", "POST", "/v1/conversations/a%ff/submissions", `{"agent":"echo","input":"a"}`, nil, 400, "invalid", "the path is not UTF-8"},
+		{"tenant in no UTF-8", "GET", "/v1/agents", "", []string{"Layover-Tenant", "a\xff"}, 400, "invalid", "Layover-Tenant is not UTF-8"},
+		{"principal in no UTF-8", "POST", submit, `{"agent":"echo","input":"a"}`, []string{"Layover-Principal", "\xe9"}, 400, "invalid", "Layover-Principal"},
 		{"empty segment", "GET", "/v1/conversations//events", "", nil, 404, "not-found", "//events"},
 		{"empty last segment", "GET", "/v1/conversations/parked/", "", nil, 404, "not-found", "parked/"},
 		{"root", "GET", "/", "", nil, 404, "not-found", "/"},

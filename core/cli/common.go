@@ -31,7 +31,7 @@ const (
 // connect makes the client of the server this command line is about.
 func (a *app) connect() (*client.Client, error) {
 	for _, id := range []struct{ flag, value string }{{"--tenant", a.tenant}, {"--as", a.as}} {
-		if id.value == "" || strings.TrimSpace(id.value) != id.value || strings.ContainsFunc(id.value, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		if id.value == "" || strings.TrimSpace(id.value) != id.value || !utf8.ValidString(id.value) || strings.ContainsFunc(id.value, func(r rune) bool { return !unicode.IsPrint(r) }) {
 			return nil, usage("%s %q is not a printable name", id.flag, id.value)
 		}
 	}
@@ -169,6 +169,14 @@ func (a *app) conversation(ctx context.Context, c *client.Client, args []string,
 	f := usage("name a CONVERSATION, or a submission with --submission")
 	f.todo = "`" + a.Program + " list` shows the conversations"
 	return "", f
+}
+
+// oneConversation is for commands about a whole conversation.
+func (a *app) oneConversation(ctx context.Context, c *client.Client, args []string, submission string) (string, error) {
+	if len(args) > 0 && submission != "" {
+		return "", usage("name a CONVERSATION or a --submission, not both")
+	}
+	return a.conversation(ctx, c, args, submission)
 }
 
 // fill is Sprintf for help texts, indented as cobra wants them.

@@ -29,7 +29,7 @@ events are printed as they are, each with the id that --after goes on behind.`,
 			if err != nil {
 				return err
 			}
-			conversation, err := a.conversation(cmd.Context(), c, args, submission)
+			conversation, err := a.oneConversation(cmd.Context(), c, args, submission)
 			if err != nil {
 				return err
 			}

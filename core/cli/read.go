@@ -100,7 +100,7 @@ at all. With --json the batches are printed as they are stored.`,
 			if err != nil {
 				return err
 			}
-			conversation, err := a.conversation(cmd.Context(), c, args, submission)
+			conversation, err := a.oneConversation(cmd.Context(), c, args, submission)
 			if err != nil {
 				return err
 			}
@@ -171,7 +171,7 @@ that follows from the records. Exit code 1 when something does not hold.`,
 			if err != nil {
 				return err
 			}
-			conversation, err := a.conversation(cmd.Context(), c, args, submission)
+			conversation, err := a.oneConversation(cmd.Context(), c, args, submission)
 			if err != nil {
 				return err
 			}
