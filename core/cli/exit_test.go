@@ -85,6 +85,7 @@ func TestExitCodes(t *testing.T) {
 		{"completion tcsh", 2, "tcsh"},
 		{"new", 2, "NAME is missing"},
 		{"new Upper", 2, "lower-case"},
+		{"new fmt", 2, "--module example.com/fmt"},
 		{"new -x", 2, "unknown shorthand"},
 		{"new /", 2, "lower-case"},
 		{"new x --module //", 2, "module"},

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"embed"
 	"errors"
+	"go/build"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -76,6 +77,11 @@ func describe(dir, module, replace string) (newProgram, error) {
 		return p, usage("NAME %q is not lower-case letters, digits and hyphens", name)
 	}
 	if p.Module == "" {
+		if _, err := os.Stat(filepath.Join(build.Default.GOROOT, "src", name)); err == nil && build.Default.GOROOT != "" {
+			f := usage("NAME %q is one of Go's own packages, so it cannot be the path of a module too", name)
+			f.todo = "give it a path with --module example.com/" + name
+			return p, f
+		}
 		p.Module = name
 	}
 	if !moduleShape.MatchString(p.Module) || strings.Contains(p.Module, "//") || strings.HasSuffix(p.Module, "/") {
