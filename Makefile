@@ -36,7 +36,7 @@ fuzz: ## each fuzz target for a short while (FUZZTIME=10s)
 
 .PHONY: bench
 bench: ## figures of this machine, as JSON lines
-	@LAYOVER_BENCH=1 $(GO) test ./core/embedded -count=1 -run '^TestBench$$' -v | grep '^{'
+	@LAYOVER_BENCH=1 $(GO) test ./core/embedded/bench -count=1 -run '^TestBench$$' -v | grep '^{'
 
 .PHONY: certificates
 certificates: ## write docs/certificates again from a sweep of every store (PEERS=1: DynamoDB's too)

@@ -32,6 +32,7 @@ core/console: core/client core/client/wire core/engine core/event core/record fu
 core/embedded: core/agent core/console core/engine core/event core/journal core/journal/sqlitejournal core/model core/queue core/queue/memqueue core/record functions
 core/cli: core/agent core/client core/client/wire core/embedded core/engine core/event core/failpoint core/journal core/model core/model/demo core/record functions
 cmd/layover: core/cli examples/models examples/refund examples/triage examples/weather
+core/embedded/bench:
 core/model/demo: core/model core/record
 core/model/modeltest: core/model core/record
 core/engine/enginetest: core core/agent core/engine core/failpoint core/journal core/model core/queue core/queue/memqueue core/record core/tool

@@ -25,6 +25,14 @@ import (
 	"github.com/layover-run/layover/core/tool"
 )
 
+type lookIn struct {
+	Order string `json:"order"`
+}
+
+type lookOut struct {
+	Cents int `json:"cents"`
+}
+
 // story is one run, told on every assembly.
 type story struct {
 	name   string

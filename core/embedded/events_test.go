@@ -281,8 +281,12 @@ func TestNoGoroutinesAreLeft(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	for range 5 {
-		if err := runReference(ctx, rt); err != nil {
+		r, err := rt.Submit(ctx, engine.SubmitRequest{Agent: "reference", Input: []byte(`{"order":"A-1001"}`)})
+		if err != nil {
 			t.Fatal(err)
+		}
+		if p, err := rt.Await(ctx, "local", r.Submission, engine.UntilSettled); err != nil || p.Status != "completed" {
+			t.Fatal(p, err)
 		}
 	}
 	closing(t, rt)

@@ -1,4 +1,7 @@
-package embedded_test
+// Package bench_test measures run W on the embedded assembly. It stands apart so
+// that what is measured is the weight of a program that embeds Layover, not that
+// of the other tests and the SDKs they bring along.
+package bench_test
 
 import (
 	"context"
@@ -18,14 +21,6 @@ import (
 	"github.com/layover-run/layover/core/engine"
 	"github.com/layover-run/layover/core/engine/enginetest"
 )
-
-type lookIn struct {
-	Order string `json:"order"`
-}
-
-type lookOut struct {
-	Cents int `json:"cents"`
-}
 
 func openReference(t testing.TB) *embedded.Runtime {
 	t.Helper()
