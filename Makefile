@@ -25,8 +25,7 @@ race: ## every test under the race detector
 .PHONY: peers
 peers: ## install DynamoDB and SQS peers (node, npm) and run the tests that need them
 	cd localstack/peers && npm ci --ignore-scripts --no-audit --no-fund
-	LAYOVER_PEERS=1 $(GO) test -count=1 -timeout 20m $(patsubst %,./%/...,$(wildcard ddbjournal functions localstack))
-	LAYOVER_PEERS=1 $(GO) test -count=1 -timeout 10m ./core/engine ./core/embedded -run '^TestServerless$$'
+	LAYOVER_PEERS=1 $(GO) test -count=1 -timeout 30m $(patsubst %,./%/...,$(wildcard ddbjournal functions localstack)) ./core/engine ./core/embedded
 	@LAYOVER_PEERS=1 $(GO) test ./ddbjournal -count=1 -run '^TestReferenceRun$$' -v | grep -E 'run|FAIL'
 
 .PHONY: fuzz
