@@ -76,13 +76,14 @@ var reading = map[string]check{
 	"Watch/WakesAtEveryChange": func(t *testing.T, f *fixture) {
 		var h journal.Head
 		steps := map[string]func(){
-			"1 admit":  func() { f.admit("s1") },
-			"2 claim":  func() { f.claim("a1", t0) },
-			"3 signal": func() { f.signal("k", 0) },
-			"4 park":   func() { f.check(f.Park(f.ctx, f.release(f.head(), journal.Parked, t0.Add(grace)))) },
-			"5 finish": func() { f.check(f.Finish(f.ctx, f.finish(f.head(), "s1", 1))) },
+			"1 admit":     func() { f.admit("s1") },
+			"2 claim":     func() { f.claim("a1", t0) },
+			"3 take over": func() { f.claim("a2", f.head().Lease) }, // only the epoch tells
+			"4 signal":    func() { f.signal("k", 0) },
+			"5 park":      func() { f.check(f.Park(f.ctx, f.release(f.head(), journal.Parked, t0.Add(grace)))) },
+			"6 finish":    func() { f.check(f.Finish(f.ctx, f.finish(f.head(), "s1", 1))) },
 		}
-		for _, name := range []string{"1 admit", "2 claim", "3 signal", "4 park", "5 finish"} {
+		for _, name := range []string{"1 admit", "2 claim", "3 take over", "4 signal", "5 park", "6 finish"} {
 			seen := f.head()
 			woken := make(chan error, 1)
 			go func() {
