@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -187,4 +188,42 @@ func TestTamperedLog(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The outcome is not handed over out of a log that does not hold, wherever
+// behind the last hand-over that is.
+func TestSettleRefusesATamperedLog(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t, define(t, agent.Policy{}), modeltest.Text("done"))
+		id := r.submit(kim)
+		r.once(engine.HandedOver)
+		before := r.head()
+		last := uint64(0)
+		for _, err := range r.journal.Read(bg, r.lane, 1) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			last++
+		}
+		for bad := uint64(1); bad <= last; bad++ {
+			r.assembleOver(tampered{r.journal, func(b *record.Sealed) {
+				if b.Slot == bad {
+					b.Body = slices.Clone(b.Body)
+					b.Body[len(b.Body)/2] ^= 1
+				}
+			}})
+			if _, err := r.settler.Settle(bg, r.lane); !errors.Is(err, record.ErrCorrupt) {
+				t.Errorf("slot %d of %d: %v", bad, last, err)
+			}
+			if row, err := r.journal.Submission(bg, "t", id); err != nil || row.Outcome != nil || r.head() != before {
+				t.Errorf("slot %d of %d: %+v, %v; the lane is %+v", bad, last, row.Outcome, err, r.head())
+			}
+		}
+		if last < 2 {
+			t.Errorf("%d batches", last)
+		}
+		r.assemble()
+		r.settle()
+		must(t, r.progress(id), "completed", "")
+	})
 }
