@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"github.com/layover-run/layover/core/engine"
 	"github.com/layover-run/layover/core/model/modeltest"
 	"github.com/layover-run/layover/core/queue/memqueue"
+	"github.com/layover-run/layover/core/record"
 	"github.com/layover-run/layover/core/tool"
 )
 
@@ -84,5 +86,38 @@ func TestOwnSecondTryIsNoDuplicate(t *testing.T) {
 				t.Errorf("once more, an answer lost %v: %+v, first %+v", lost, again, first)
 			}
 		}
+	})
+}
+
+// A call that is lost once more after somebody said it may run again is answered
+// once more: an answer is about one execution, although the operation is one.
+func TestSecondAnswerAboutOneCall(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		runs := 0
+		pay := tool.New("pay", "Pays.", func(ctx context.Context, _ arg) (string, error) {
+			runs++
+			<-ctx.Done()
+			return "", ctx.Err()
+		}, tool.Timeout(time.Minute))
+		r := newRig(t, define(t, agent.Policy{}, pay), modeltest.Calls(call("pay", 0)), modeltest.Text("done"))
+		id := r.submit(kim)
+		r.once(engine.ParkedLane)
+		for n, answer := range []engine.ResolveRequest{{Resolution: record.SafeToRetry}, {Resolution: record.Happened, Result: []byte(`"paid"`)}} {
+			if runs != n+1 {
+				t.Fatalf("it ran %d times before answer %d", runs, n+1)
+			}
+			answer.Tenant, answer.Principal, answer.Conversation, answer.Call = "t", "op", "c", "call-1-1"
+			if err := r.admitter.Resolve(bg, answer); err != nil {
+				t.Fatalf("answer %d: %v", n+1, err)
+			}
+			r.work()
+			if n == 0 {
+				time.Sleep(time.Hour) // by then whoever ran it is certainly gone
+				r.work()
+				must(t, r.progress(id), "parked", "")
+			}
+		}
+		must(t, r.progress(id), "completed", "")
+		r.verify()
 	})
 }

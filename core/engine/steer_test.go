@@ -275,6 +275,11 @@ func TestSteeringIsACommandOfItsOwn(t *testing.T) {
 			mustKind(t, when+", another text", err, engine.KindConflict)
 		}
 		again("waiting")
+		hers := req
+		hers.Principal, hers.Text = "ana", "z"
+		if got, err := r.admitter.Steer(bg, hers); err != nil || got.Duplicate {
+			t.Errorf("the same key of somebody else: %+v, %v", got, err)
+		}
 		late := req
 		late.Key, late.Text = "k2", strings.Repeat("é", engine.MaxSteering/2)
 		if _, err := r.admitter.Steer(bg, late); err != nil {
