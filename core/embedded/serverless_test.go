@@ -46,7 +46,7 @@ func TestServerless(t *testing.T) {
 	if os.Getenv(assembly) != "" {
 		t.Skip("this is that run")
 	}
-	run := exec.Command(os.Args[0], "-test.failfast", "-test.timeout=5m", "-test.run", "^("+strings.Join(houses(t), "|")+")$")
+	run := exec.Command(os.Args[0], "-test.failfast", "-test.timeout=20m", "-test.run", "^("+strings.Join(houses(t), "|")+")$")
 	run.Env = append(os.Environ(), assembly+"=serverless", "LAYOVER_DYNAMODB_ENDPOINT="+peers.DynamoDB(t), "LAYOVER_SQS_ENDPOINT="+peers.SQS(t))
 	if out, err := run.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)

@@ -54,7 +54,7 @@ func TestServerless(t *testing.T) {
 
 func again(t *testing.T, where string, env ...string) {
 	t.Helper()
-	run := exec.Command(os.Args[0], "-test.failfast", "-test.timeout=5m")
+	run := exec.Command(os.Args[0], "-test.failfast", "-test.timeout=20m")
 	run.Env = append(append(os.Environ(), assembly+"="+where), env...)
 	if out, err := run.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)

@@ -53,7 +53,7 @@ func TestSuiteFindsBugs(t *testing.T) {
 		t.Run(bug, func(t *testing.T) {
 			t.Parallel()
 			run := "^TestSuiteFindsBugs$/^(" + strings.Join(parts, "|") + ")$"
-			child := exec.CommandContext(t.Context(), os.Args[0], "-test.run="+run, "-test.timeout=60s")
+			child := exec.CommandContext(t.Context(), os.Args[0], "-test.run="+run, "-test.timeout=5m")
 			child.Env = append(os.Environ(), bugVariable+"="+bug)
 			out, err := child.CombinedOutput()
 			if err == nil {
