@@ -101,6 +101,24 @@ func broken() *agent.Definition {
 		tool.New("break", "Breaks.", func(context.Context, struct{}) (string, error) { panic("it broke") }, tool.Readonly())}})
 }
 
+// A host of two agents: the name says which one is asked, in one conversation
+// too.
+func TestTwoAgents(t *testing.T) {
+	var opened []string
+	greeter := agent.MustDefine[Door, string]("greeter", agent.Config[Door]{Instructions: agent.Text[Door]("Greet.")})
+	h := agenttest.Bind(t, doors(&opened).Bind(modeltest.Script(modeltest.Text("Open."))), greeter.Bind(modeltest.Script(modeltest.Text("Hello."))))
+	first := h.Run(Door{"north"}, agenttest.To("greeter"))
+	var said string
+	if first.Completed(&said); said != "Hello." {
+		t.Errorf("the greeter said %q", said)
+	}
+	second := h.Run(Door{"north"}, agenttest.To(doors(&opened).Name()), agenttest.In(first.Conversation()))
+	if second.Completed(&said); said != "Open." || second.Conversation() != first.Conversation() {
+		t.Errorf("%q in %s behind %s", said, second.Conversation(), first.Conversation())
+	}
+	h.Verify()
+}
+
 func TestDenyAbortAndQueue(t *testing.T) {
 	var opened []string
 	h := agenttest.New(t, doors(&opened), north, modeltest.Text("Not allowed."), north, modeltest.Text("Never said."))
