@@ -72,25 +72,13 @@ func (a *app) printList(list []wire.Status, more, active bool) error {
 	}
 	rows := [][]string{{"CONVERSATION", "STATE", "WHAT"}}
 	for _, s := range list {
-		rows = append(rows, []string{show(s.Conversation, 0), a.state(stateWord(s)), what(s)})
+		rows = append(rows, []string{show(s.Conversation, 0), a.state(wire.StateWord(s)), what(s)})
 	}
 	a.table(rows)
 	if more {
 		a.printf("\nthere are more: %s list --all\n", a.again())
 	}
 	return nil
-}
-
-// stateWord is one word for where a conversation stands: how its last run
-// ended, where none is under way.
-func stateWord(s wire.Status) string {
-	switch {
-	case s.Damaged:
-		return "damaged"
-	case s.State == "idle" && s.Latest != nil:
-		return s.Latest.Status
-	}
-	return s.State
 }
 
 // what is what a conversation does, or did.

@@ -50,8 +50,7 @@ func parsePages(now func() time.Time) map[string]*template.Template {
 	base := template.New("base").Funcs(template.FuncMap{
 		"visible": visible, "value": value, "exact": exact, "line": oneLine, "segment": pathSegment,
 		"clock": func(t time.Time) string { return clock(now(), t) }, "stamp": stamp, "ago": func(t time.Time) string { return ago(now(), t) }, "left": func(t time.Time) string { return ago(t, now()) },
-		"took": took, "tokens": tokens, "cost": cost, "count": count, "state": stateWord, "waits": waitWord, "dict": dict,
-		"short": short,
+		"took": took, "tokens": tokens, "cost": cost, "count": count, "state": wire.StateWord, "waits": waitWord, "dict": dict,
 	})
 	base = template.Must(base.ParseFS(files, "templates/base.html"))
 	pages := map[string]*template.Template{}
@@ -143,19 +142,6 @@ func count(n int, what string) string {
 	return strconv.Itoa(n) + " " + what + "s"
 }
 
-// stateWord is one word for where a conversation stands, for a badge.
-func stateWord(s wire.Status) string {
-	switch {
-	case s.Damaged:
-		return "damaged"
-	case s.Active != nil && s.Active.Parked != nil:
-		return "parked"
-	case s.State == "idle" && s.Latest != nil:
-		return s.Latest.Status
-	}
-	return s.State
-}
-
 // waitWord says what a run waits for.
 func waitWord(reason string) string {
 	if text, ok := wire.WaitText(reason); ok {
@@ -165,15 +151,6 @@ func waitWord(reason string) string {
 		return "a person's approval"
 	}
 	return reason
-}
-
-// short is the end of an id, which tells it from others.
-func short(id string) string {
-	const n = 8
-	if len(id) <= n {
-		return id
-	}
-	return "…" + id[len(id)-n:]
 }
 
 // asUnsupported reports an error that says the server cannot do a thing.

@@ -39,3 +39,17 @@ func Hint(kind string) string {
 	}
 	return ""
 }
+
+// StateWord is one word for where a conversation stands: how its last run ended,
+// where none is under way.
+func StateWord(s Status) string {
+	switch {
+	case s.Damaged:
+		return "damaged"
+	case s.Active != nil && s.Active.Parked != nil:
+		return StatusParked
+	case s.State == "idle" && s.Latest != nil:
+		return s.Latest.Status
+	}
+	return s.State
+}
